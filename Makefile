@@ -1,0 +1,34 @@
+# Every target sets itself up: .venv is made on first use and renewed only when pyproject.toml changes.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test lint format stress clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/paper_regression.py --out out/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Twenty runs of a vmapped program of every estimator, each in a fresh process under a time limit.
+stress: $(STAMP)
+	$(BIN)/python tests/stress.py
+
+clean:
+	rm -rf .venv out build dist .pytest_cache .ruff_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@

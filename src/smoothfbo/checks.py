@@ -1,0 +1,103 @@
+"""Mistakes that can be seen before anything is computed: each becomes one sentence."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+
+def is_concrete(tree: PyTree) -> bool:
+    """Whether every array of `tree` has values now, i.e. none is being traced by jit, vmap or grad."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def named_leaves(tree: PyTree, name: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of `tree`, each with the expression that reaches it: `outer['weight'][0]`."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        yield name + jax.tree_util.keystr(path), leaf
+
+
+def describe(tree: PyTree) -> str:
+    """Structure, shapes and dtypes of `tree` in one line, for error messages."""
+    return str(jax.tree.map(lambda leaf: jax.typeof(leaf).str_short(True), tree)).replace("'", "")
+
+
+def as_arrays(tree: PyTree) -> PyTree[jax.Array]:
+    """Python numbers and NumPy arrays become JAX arrays, so that a first round compiles like a later one."""
+    return jax.tree.map(jnp.asarray, tree)
+
+
+def shapes(tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
+
+
+def same_shapes(one: PyTree, other: PyTree) -> bool:
+    """Whether two pytrees agree in structure, shapes and dtypes."""
+    return jax.tree.structure(one) == jax.tree.structure(other) and all(
+        a.shape == b.shape and a.dtype == b.dtype
+        for a, b in zip(jax.tree.leaves(shapes(one)), jax.tree.leaves(shapes(other)), strict=True)
+    )
+
+
+def require_floating(tree: PyTree, name: str) -> None:
+    """Every leaf must be a real floating-point array: gradients of anything else do not exist."""
+    leaves = list(named_leaves(tree, name))
+    if not leaves:
+        raise ValueError(f"{name} has no arrays, got {tree!r}; it needs at least one floating-point array.")
+    for path, leaf in leaves:
+        dtype = jnp.result_type(leaf)
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(
+                f"{path} has dtype {dtype}; allowed are floating-point dtypes such as float32 or float64."
+            )
+
+
+def require_finite(tree: PyTree, name: str) -> None:
+    """No NaN and no infinity, where the values can be seen now."""
+    for path, leaf in named_leaves(tree, name):
+        if isinstance(leaf, jax.core.Tracer) or not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            continue
+        values = np.asarray(leaf)
+        bad = ~np.isfinite(values.astype(np.float64))
+        if bad.any():
+            first = tuple(int(i) for i in np.argwhere(bad)[0])
+            where = f" at index {first}" if first else ""
+            raise ValueError(
+                f"{path} must be finite, got {values[first]}{where} ({int(bad.sum())} such values)."
+            )
+
+
+def require_integer(value: object, name: str, minimum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
+        raise ValueError(f"{name} must be an integer >= {minimum}, got {name}={value!r}.")
+
+
+def require_range(
+    value: object, name: str, low: float, high: float = float("inf"), *, open_low: bool = False
+) -> None:
+    """Check a number that is concrete; a traced one (inside vmap or inject_hyperparams) passes."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    number = np.asarray(value)
+    ok = np.issubdtype(number.dtype, np.number) and not np.issubdtype(number.dtype, np.complexfloating)
+    if ok:
+        above = number > low if open_low else number >= low
+        ok = bool((above & (number <= high)).all())
+    if not ok:
+        bracket = "(" if open_low else "["
+        raise ValueError(f"{name} must be a number in {bracket}{low:g}, {high:g}], got {name}={value!r}.")
+
+
+def abstract_call(function: Callable[..., Any], name: str, **arguments: Any) -> PyTree[jax.ShapeDtypeStruct]:
+    """Shapes of `function(*arguments)`; if it cannot be called so, say with which shapes it was tried."""
+    try:
+        return jax.eval_shape(function, *(shapes(argument) for argument in arguments.values()))
+    except Exception as error:
+        tried = ", ".join(f"{key}={describe(shapes(value))}" for key, value in arguments.items())
+        reason = str(error).strip().splitlines()
+        raise ValueError(
+            f"{name} cannot be evaluated at {tried}: {reason[0] if reason else type(error).__name__}"
+        ) from error

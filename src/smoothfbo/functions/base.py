@@ -1,0 +1,59 @@
+"""The one interface of inner and adjoint functions: parameters that can be fitted to a point-wise objective."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from smoothfbo.problem import Samples
+
+
+class Term(NamedTuple):
+    """mean over `samples` of loss(f(x), x, y): one expectation of an objective over functions f."""
+
+    loss: Callable[[PyTree, PyTree, PyTree], Float[Array, ""]]
+    samples: Samples
+    is_linear: bool = False  # linear in f(x): its Hessian need not be computed
+
+    def mean(self, function: Callable[[PyTree], PyTree]) -> Float[Array, ""]:
+        def one(x: PyTree, y: PyTree) -> Float[Array, ""]:
+            return self.loss(function(x), x, y)
+
+        return jnp.mean(jax.vmap(one)(*self.samples))
+
+
+class FunctionState(NamedTuple):
+    """What a function carries from round to round: its parameters and its optimiser's memory."""
+
+    params: PyTree
+    optimiser: PyTree
+
+
+class AbstractFunction(eqx.Module):
+    """A family of functions x ↦ v with parameters θ, and a way to fit θ."""
+
+    @abstractmethod
+    def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None) -> FunctionState:
+        """Initial parameters. `x` is one input; `prediction` is what f(x) must look like, None if free."""
+
+    @abstractmethod
+    def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
+        """The function x ↦ v of ONE input that these parameters stand for."""
+
+    @abstractmethod
+    def regulariser(self, params: PyTree) -> Float[Array, ""]:
+        """R(θ), added to every objective."""
+
+    @abstractmethod
+    def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
+        """Move θ towards the minimiser of Σ terms + R(θ), starting from `state`."""
+
+
+def objective_value(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Any:
+    """Σ terms + R(θ) on all samples."""
+    bound = function.bind(params)
+    return sum((term.mean(bound) for term in objective), function.regulariser(params))

@@ -1,0 +1,127 @@
+"""Functions that are linear in given features, fitted in closed form (the paper's parametric reduction)."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.algebra import solve_positive
+from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
+
+
+class Linear(AbstractFunction):
+    """f(x) = W φ(x), fitted exactly: (mean H ⊗ φφᵀ + ρI) w = −mean c ⊗ φ for a quadratic objective ½vᵀHv + cᵀv.
+
+    With several `steps` it is Newton's method, for losses that are convex but not quadratic in v (logistic
+    regression); one step, the default, is the exact solution of a quadratic. The prediction may be any
+    pytree; its Hessian H in v is formed per sample, so it should be small.
+
+    **Arguments:**
+
+    - `features`: φ, from one input to a vector. For the last hidden layer of the fitted inner network as
+      features of the adjoint, pass `adjoint=lambda module: Linear(last_hidden(module))` to `Functional`.
+    - `prediction`: an example of what f(x) is (a scalar by default). As an adjoint it may be left out: the
+      adjoint takes the form of the inner prediction.
+    - `ridge`: ρ ≥ 0, i.e. the penalty ½ρ‖W‖², on every weight.
+    - `bias`: whether to append a constant 1 to the features.
+    - `steps`: Newton steps per round.
+    """
+
+    features: Callable[[PyTree], Float[Array, " p"]]
+    prediction: PyTree | None
+    ridge: float | Float[Array, ""]
+    bias: bool = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        features: Callable[[PyTree], Array],
+        *,
+        prediction: PyTree | None = None,
+        ridge: float | Float[Array, ""] = 0.0,
+        bias: bool = False,
+        steps: int = 1,
+    ):
+        checks.require_range(ridge, "ridge", 0.0)
+        checks.require_integer(steps, "steps", 1)
+        if not callable(features):
+            raise TypeError(f"features must be a function from one input to a vector, got {features!r}.")
+        self.features, self.ridge, self.bias, self.steps = features, ridge, bias, steps
+        self.prediction = prediction if prediction is None else checks.as_arrays(prediction)
+
+    def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None = None) -> FunctionState:
+        del key  # the fit is exact: where it starts does not matter
+        if prediction is None:
+            prediction = jnp.zeros(()) if self.prediction is None else self.prediction
+        checks.require_floating(prediction, "prediction")
+        phi = checks.abstract_call(self._phi, "features", x=x)
+        if not isinstance(phi, jax.ShapeDtypeStruct) or len(phi.shape) != 1:
+            raise ValueError(f"features must map one input to a vector, got {checks.describe(phi)}.")
+        return FunctionState(
+            jax.tree.map(lambda v: jnp.zeros((*v.shape, *phi.shape), v.dtype), prediction), optimiser=()
+        )
+
+    def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
+        def function(x: PyTree) -> PyTree:
+            phi = self._phi(x)
+            return jax.tree.map(lambda weight: weight @ phi.astype(weight.dtype), params)
+
+        return function
+
+    def regulariser(self, params: PyTree) -> Float[Array, ""]:
+        return 0.5 * self.ridge * sum(jnp.sum(weight**2) for weight in jax.tree.leaves(params))
+
+    def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
+        del key
+        params = state.params
+        for _ in range(self.steps):
+            params = self._newton(params, objective)
+        return FunctionState(params, state.optimiser)
+
+    def _newton(self, params: PyTree, objective: tuple[Term, ...]) -> PyTree:
+        flat, unravel = ravel_pytree(params)
+        size = flat.size
+        gradient = self.ridge * flat
+        curvature = self.ridge * jnp.eye(size, dtype=flat.dtype)
+        for term in objective:
+            phi = jax.vmap(self._phi)(term.samples.x).astype(flat.dtype)
+            slopes, hessians = self._derivatives(params, term)
+            count = term.samples.size
+            gradient += jnp.einsum("ni,np->ip", slopes, phi).ravel() / count
+            if not term.is_linear:
+                # rows (i, p) and columns (j, q) in the order in which W is flattened
+                block = jnp.einsum("nij,np,nq->ipjq", hessians, phi, phi) / count
+                curvature += block.reshape(size, size)
+        return unravel(flat - solve_positive(curvature, gradient))
+
+    def _derivatives(self, params: PyTree, term: Term) -> tuple[Array, Array]:
+        """Slope and Hessian of the term's loss in the flattened prediction, at every sample."""
+        predictions = jax.vmap(self.bind(params))(term.samples.x)
+
+        def one(prediction: PyTree, x: PyTree, y: PyTree) -> tuple[Array, Array]:
+            v, unravel = ravel_pytree(prediction)
+
+            def loss(v: Array) -> Array:
+                return term.loss(unravel(v), x, y)
+
+            hessian = jnp.zeros((v.size, v.size), v.dtype) if term.is_linear else jax.hessian(loss)(v)
+            return jax.grad(loss)(v), hessian
+
+        return jax.vmap(one)(predictions, *term.samples)
+
+    def _phi(self, x: PyTree) -> Float[Array, " p"]:
+        phi = self.features(x)
+        return jnp.append(phi, jnp.ones((), phi.dtype)) if self.bias else phi
+
+
+def last_hidden(module: eqx.nn.MLP) -> Callable[[Array], Float[Array, " p"]]:
+    """The last hidden layer of an Equinox MLP as features: the network without its final linear map."""
+    if not isinstance(module, eqx.nn.MLP):
+        raise TypeError(f"last_hidden needs an equinox.nn.MLP, got {type(module).__name__}.")
+    return eqx.tree_at(
+        lambda mlp: (mlp.layers[-1], mlp.final_activation), module, (eqx.nn.Identity(), eqx.nn.Identity())
+    )

@@ -1,0 +1,113 @@
+"""Functions with trainable parameters, fitted by optimiser steps on mini-batches (InnerOpt, AdjointOpt)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
+
+
+class Network(AbstractFunction):
+    """A parametric function trained by `steps` updates of an optax optimiser per round, warm-started.
+
+        θ_{m+1} = update(θ_m, ∇_θ [L̂(θ_m; mini-batch) + R(θ_m)])      (Algorithms InnerOpt and AdjointOpt)
+
+    **Arguments:**
+
+    - `make`: either a function `key -> module` that builds an Equinox module (any callable pytree), or a pair
+      `(init, apply)` of functions `init(key, x) -> params` and `apply(params, x) -> prediction`, as Flax, Haiku
+      or plain code have them. It is a recipe and not a built module so that every seed gets an initialisation
+      of its own. The module or `apply` maps one sample.
+    - `optimiser`: any optax optimiser. Its memory is carried from round to round with the parameters.
+    - `steps`: updates per round.
+    - `batch_size`: samples per update, drawn with replacement; None uses all samples of the round.
+    - `penalty`: R(θ), a function of the parameters; None is no penalty.
+    - `unroll`: how many updates are unrolled in the compiled loop (speed only, never the result's meaning).
+    """
+
+    make: Any
+    optimiser: optax.GradientTransformation
+    steps: int = eqx.field(static=True)
+    batch_size: int | None = eqx.field(static=True)
+    penalty: Callable[[PyTree], Float[Array, ""]] | None
+    unroll: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        make: Any,
+        optimiser: Any,
+        steps: int,
+        *,
+        batch_size: int | None = None,
+        penalty: Callable[[PyTree], Any] | None = None,
+        unroll: int = 1,
+    ):
+        if isinstance(make, eqx.Module):
+            raise TypeError(
+                f"Network needs a recipe, not a built {type(make).__name__}, so that every seed has its own "
+                f"initialisation: pass `lambda key: {type(make).__name__}(..., key=key)` as make."
+            )
+        is_pair = isinstance(make, tuple) and len(make) == 2 and all(callable(part) for part in make)
+        if not is_pair and not callable(make):
+            raise TypeError(
+                f"make must be a function key -> module or a pair (init, apply) of functions, got {make!r}."
+            )
+        if not isinstance(optimiser, optax.GradientTransformation):
+            raise TypeError(f"optimiser must be an optax optimiser such as optax.adam(1e-3), got {optimiser!r}.")
+        checks.require_integer(steps, "steps", 0)
+        checks.require_integer(unroll, "unroll", 1)
+        if batch_size is not None:
+            checks.require_integer(batch_size, "batch_size", 1)
+        self.make, self.optimiser, self.steps = make, optimiser, steps
+        self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
+
+    def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None = None) -> FunctionState:  # noqa: ARG002
+        def initial(key: PRNGKeyArray) -> PyTree:
+            if isinstance(self.make, tuple):
+                return self.make[0](key, x)
+            return _split(self.make(key))[0]
+
+        # One lane after the other under vmap: batched LAPACK calls (the QR of an orthogonal initialisation)
+        # can deadlock XLA's CPU thread pool.
+        params = jax.custom_batching.sequential_vmap(initial)(key)
+        checks.require_floating(params, "the network's parameters")
+        return FunctionState(params, self.optimiser.init(params))
+
+    def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
+        if isinstance(self.make, tuple):
+            apply = self.make[1]
+            return lambda x: apply(params, x)
+        # The part that is not trained (activations, integers) is the same for every key.
+        return eqx.combine(params, _split(self.make(jax.random.key(0)))[1])
+
+    def regulariser(self, params: PyTree) -> Float[Array, ""]:
+        if self.penalty is None:
+            return jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
+        return self.penalty(params)
+
+    def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
+        def update(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
+            keys = jax.random.split(key, len(objective))
+            batch = tuple(
+                term._replace(samples=term.samples.minibatch(self.batch_size, key))
+                for term, key in zip(objective, keys, strict=True)
+            )
+            gradient = jax.grad(lambda params: objective_value(self, params, batch))(state.params)
+            with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
+                change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
+            return FunctionState(optax.apply_updates(state.params, change), memory), None
+
+        keys = jax.random.split(key, self.steps)
+        return jax.lax.scan(update, state, keys, unroll=self.unroll)[0]
+
+
+def _split(module: PyTree) -> tuple[PyTree, PyTree]:
+    if not callable(module):
+        raise TypeError(f"make(key) must return a callable module, got {module!r}.")
+    return eqx.partition(module, eqx.is_inexact_array)

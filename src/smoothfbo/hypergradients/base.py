@@ -1,0 +1,87 @@
+"""The contract of every hypergradient estimator, and what they share."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
+from smoothfbo.problem import Data, Problem, Samples, check_data, check_problem
+
+
+class Estimate(NamedTuple):
+    """A hypergradient ĝ_t and what one wants to know about how it came about."""
+
+    gradient: PyTree  # ĝ_t = explicit + implicit, with the structure of the outer variable
+    explicit: PyTree | None  # g_Exp, None where the estimator does not separate the two
+    implicit: PyTree | None  # g_Imp
+    inner_loss: Float[Array, ""]  # mean ℓ_in(λ, ĥ(x), x, y) on the round's inner data, after the fit
+    outer_loss: Float[Array, ""]  # mean ℓ_out(λ, ĥ(x), x, y) on the round's outer data, after the fit
+    # ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖: 0 is an adjoint that solves its equation, 1 one no better than zero
+    adjoint_residual: Float[Array, ""]
+    converged: Bool[Array, ""]  # False where an iterative solver stopped short of its tolerance
+
+
+class AbstractHypergradient(eqx.Module):
+    """Maps (problem, λ_t, warm state, data of round t) to an estimate of ∇F_t(λ_t) and the next warm state."""
+
+    @abstractmethod
+    def init(self, problem: Any, outer: PyTree, data: Any, key: PRNGKeyArray) -> PyTree:
+        """Check that problem, λ and data fit together, and return the warm state of the first round."""
+
+    @abstractmethod
+    def __call__(
+        self, problem: Any, outer: PyTree, state: PyTree, data: Any, key: PRNGKeyArray
+    ) -> tuple[Estimate, PyTree]:
+        """The estimate and the warm state for the next round."""
+
+
+def init_inner(
+    inner: AbstractFunction, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray
+) -> tuple[FunctionState, PyTree, PyTree]:
+    """Check everything that can be checked; return the inner state, one input, and a prediction's shape."""
+    if not isinstance(inner, AbstractFunction):
+        raise TypeError(f"inner must be a Network, a Linear or another AbstractFunction, got {inner!r}.")
+    if not isinstance(data, Data):
+        raise TypeError(f"data must be a smoothfbo.Data(inner=Samples(x, y), outer=Samples(x, y)), got {data!r}.")
+    check_data(data)
+    x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
+    if not checks.same_shapes(x, jax.tree.map(lambda leaf: leaf[0], data.outer.x)):
+        raise ValueError(
+            "data.inner.x and data.outer.x must hold inputs of the same form, because the inner function is "
+            f"evaluated on both; got {checks.describe(data.inner.x)} and {checks.describe(data.outer.x)}."
+        )
+    state = inner.init(key, x, None)
+    prediction = checks.abstract_call(inner.bind(state.params), "the inner function", x=x)
+    check_problem(problem, outer, prediction, data)
+    return state, x, prediction
+
+
+def inner_objective(problem: Problem, outer: PyTree, samples: Samples) -> tuple[Term, ...]:
+    """mean ℓ_in(λ, h(x), x, y) as an objective over h (the penalty belongs to the function)."""
+    return (Term(lambda v, x, y: problem.inner_loss(outer, v, x, y), samples),)
+
+
+def predict(function: AbstractFunction, params: PyTree, samples: Samples) -> PyTree:
+    return jax.vmap(function.bind(params))(samples.x)
+
+
+def final_data(data: Data, batch_size: int | None, key: PRNGKeyArray, *, paired: bool = False) -> Data:
+    """The final mini-batch (B_in, B_out), drawn independently of all earlier draws (step 3 of FuncGrad).
+
+    `paired` draws the same rows of both, for problems whose inner and outer samples are the same.
+    """
+    source = data if data.final is None else data.final
+    key_inner, key_outer = jax.random.split(key)
+    return Data(
+        inner=source.inner.minibatch(batch_size, key_inner),
+        outer=source.outer.minibatch(batch_size, key_inner if paired else key_outer),
+    )
+
+
+def add(explicit: PyTree, implicit: PyTree) -> PyTree:
+    return jax.tree.map(jnp.add, explicit, implicit)

@@ -1,0 +1,91 @@
+"""The functional hypergradient of the paper (Algorithm FuncGrad)."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.functions.base import AbstractFunction, FunctionState
+from smoothfbo.hypergradients.adjoints import AbstractAdjoint, Fitted
+from smoothfbo.hypergradients.base import (
+    AbstractHypergradient,
+    Estimate,
+    add,
+    final_data,
+    init_inner,
+    inner_objective,
+    predict,
+)
+from smoothfbo.problem import Data, Problem
+
+
+class FunctionalState(NamedTuple):
+    inner: FunctionState
+    adjoint: PyTree
+
+
+class Functional(AbstractHypergradient):
+    """∇F_t(λ) = ∂_λ L_out(λ, h*) + B a*, estimated with ĥ and â   (Eq. 3 and Algorithm FuncGrad).
+
+    1. InnerOpt: fit ĥ to mean ℓ_in on D_in, starting from the previous round.
+    2. AdjointOpt: find â, the minimiser of L_adj, starting from the previous round.
+    3. On an independent final mini-batch: mean ∂_λ ℓ_out(λ, ĥ(x), x, y) + mean ∂_λ [∂_v ℓ_in(λ, ĥ(x), x, y)ᵀ â(x)].
+
+    Nothing differentiates through 1 or 2.
+
+    **Arguments:**
+
+    - `inner`: a `Network`, a `Linear`, or another `AbstractFunction`.
+    - `adjoint`: the same choices (fitted to L_adj); a function of the fitted inner module that returns one;
+      or `Pointwise()`, the closed form where inner and outer samples are the same.
+    - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
+    """
+
+    inner: AbstractFunction
+    adjoint: AbstractAdjoint
+    batch_size: int | None = eqx.field(static=True)
+
+    def __init__(self, inner: Any, adjoint: Any, *, batch_size: int | None = None):
+        if batch_size is not None:
+            checks.require_integer(batch_size, "batch_size", 1)
+        if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
+            raise TypeError(f"adjoint must be a Network, a Linear or Pointwise(), got {adjoint!r}.")
+        self.inner = inner
+        self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else Fitted(adjoint)
+        self.batch_size = batch_size
+
+    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionalState:
+        key_inner, key_adjoint = jax.random.split(key)
+        inner, x, prediction = init_inner(self.inner, problem, outer, data, key_inner)
+        module = self.inner.bind(inner.params)
+        return FunctionalState(inner, self.adjoint.init(module, x, prediction, data, key_adjoint))
+
+    def __call__(
+        self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, FunctionalState]:
+        key_inner, key_adjoint, key_final = jax.random.split(key, 3)
+        final = final_data(data, self.batch_size, key_final, paired=self.adjoint.paired)
+
+        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        module = self.inner.bind(inner.params)
+        adjoints, adjoint, residual = self.adjoint(
+            problem, outer, module, state.adjoint, data, final, key_adjoint
+        )
+
+        explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
+        implicit = problem.implicit(
+            outer, predict(self.inner, inner.params, final.inner), adjoints, final.inner
+        )
+        estimate = Estimate(
+            gradient=add(explicit, implicit),
+            explicit=explicit,
+            implicit=implicit,
+            inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
+            outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
+            adjoint_residual=residual,
+            converged=jnp.asarray(True),
+        )
+        return estimate, FunctionalState(inner, adjoint)

@@ -1,0 +1,177 @@
+"""Parametric implicit differentiation: AID with conjugate gradients or a Neumann series, and OMD."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.algebra import conjugate_gradient, inner_product, norm, ratio
+from smoothfbo.functions.base import AbstractFunction, FunctionState, objective_value
+from smoothfbo.hypergradients.base import (
+    AbstractHypergradient,
+    Estimate,
+    add,
+    final_data,
+    init_inner,
+    inner_objective,
+    predict,
+)
+from smoothfbo.problem import Data, Problem
+
+Operator = Callable[[PyTree], PyTree]
+Number = float | Float[Array, ""]
+
+
+class AbstractInverse(eqx.Module):
+    """An approximate solution v of A v = b, for the Hessian A of the inner objective."""
+
+    @abstractmethod
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+        """v, and whether the solver reached its tolerance."""
+
+
+class ConjugateGradient(AbstractInverse):
+    """(A + ρI) v = b by conjugate gradients, to ‖residual‖ ≤ tolerance·‖b‖ or at most `max_steps` iterations.
+
+    It starts from the solution of the previous round if `warm_start`. The Hessian of a network need not be
+    positive: where a direction turns up along which A curves down, the solve ends with what it has and is
+    reported as not converged.
+    """
+
+    ridge: Number
+    tolerance: Number
+    max_steps: int = eqx.field(static=True)
+    warm_start: bool = eqx.field(static=True)
+
+    def __init__(
+        self, *, ridge: Number = 0.0, tolerance: Number = 1e-5, max_steps: int = 100, warm_start: bool = True
+    ):
+        checks.require_range(ridge, "ridge", 0.0)
+        checks.require_range(tolerance, "tolerance", 0.0, open_low=True)
+        checks.require_integer(max_steps, "max_steps", 1)
+        self.ridge, self.tolerance, self.max_steps, self.warm_start = ridge, tolerance, max_steps, warm_start
+
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+        start = guess if self.warm_start else jax.tree.map(jnp.zeros_like, guess)
+        solution, residual = conjugate_gradient(
+            operator,
+            right_side,
+            start,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            ridge=self.ridge,
+        )
+        return solution, residual <= self.tolerance * norm(right_side)
+
+
+class Neumann(AbstractInverse):
+    """A⁻¹b ≈ η Σ_{k<terms} (I − ηA)^k b, which converges for a step 0 < η < 2/‖A‖."""
+
+    terms: int = eqx.field(static=True)
+    step: Number
+
+    def __init__(self, *, terms: int, step: Number):
+        checks.require_integer(terms, "terms", 1)
+        checks.require_range(step, "step", 0.0, open_low=True)
+        self.terms, self.step = terms, step
+
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+        del guess
+
+        def add_term(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
+            total, power = carry
+            power = jax.tree.map(lambda p, ap: p - self.step * ap, power, operator(power))
+            return (add(total, power), power), None
+
+        start = (right_side, right_side)
+        total = jax.lax.scan(add_term, start, length=self.terms - 1)[0][0]
+        return _scaled(total, self.step), jnp.asarray(True)
+
+
+class Identity(AbstractInverse):
+    """v = b: the inverse Hessian replaced by the identity, as optimal model design (OMD) runs it."""
+
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+        del operator, guess
+        return right_side, jnp.asarray(True)
+
+
+class ImplicitState(NamedTuple):
+    inner: FunctionState
+    solution: PyTree  # v of the last round, where the next solve starts
+
+
+class Implicit(AbstractHypergradient):
+    """∂_λ L_out − ∂_λ⟨∇_θ L_in(θ̂, λ), v⟩ with v ≈ (∇²_θθ L_in)⁻¹ ∇_θ L_out: implicit differentiation in θ (AID).
+
+    L_in contains the inner function's penalty. The linear system is formed on the round's data, the two
+    λ-derivatives on the final mini-batch.
+
+    **Arguments:**
+
+    - `inner`: a `Network` or a `Linear`.
+    - `inverse`: `ConjugateGradient()` (AID), `Neumann(...)`, or `Identity()` (OMD).
+    - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
+    """
+
+    inner: AbstractFunction
+    inverse: AbstractInverse
+    batch_size: int | None = eqx.field(static=True)
+
+    def __init__(
+        self, inner: Any, inverse: AbstractInverse | None = None, *, batch_size: int | None = None
+    ):
+        if inverse is not None and not isinstance(inverse, AbstractInverse):
+            raise TypeError(f"inverse must be ConjugateGradient, Neumann or Identity, got {inverse!r}.")
+        if batch_size is not None:
+            checks.require_integer(batch_size, "batch_size", 1)
+        self.inner, self.batch_size = inner, batch_size
+        self.inverse = ConjugateGradient() if inverse is None else inverse
+
+    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> ImplicitState:
+        inner, _, _ = init_inner(self.inner, problem, outer, data, key)
+        return ImplicitState(inner, jax.tree.map(jnp.zeros_like, inner.params))
+
+    def __call__(
+        self, problem: Problem, outer: PyTree, state: ImplicitState, data: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, ImplicitState]:
+        key_inner, key_final = jax.random.split(key)
+        final = final_data(data, self.batch_size, key_final)
+        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        params = inner.params
+
+        def inner_loss(params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
+            return objective_value(self.inner, params, inner_objective(problem, outer, data.inner))
+
+        def outer_loss(params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
+            return problem.outer_mean(outer, predict(self.inner, params, data.outer), data.outer)
+
+        slope = jax.linearize(lambda params: jax.grad(inner_loss)(params, outer, data), params)[1]
+        right_side = jax.grad(outer_loss)(params, outer, data)
+        solution, converged = self.inverse(slope, right_side, state.solution)
+
+        def coupling(outer: PyTree) -> Float[Array, ""]:
+            return inner_product(jax.grad(inner_loss)(params, outer, final), solution)
+
+        explicit = jax.grad(outer_loss, argnums=1)(params, outer, final)
+        implicit = _scaled(jax.grad(coupling)(outer), -1.0)
+        remainder = jax.tree.map(jnp.subtract, slope(solution), right_side)
+        estimate = Estimate(
+            gradient=add(explicit, implicit),
+            explicit=explicit,
+            implicit=implicit,
+            inner_loss=problem.inner_mean(outer, predict(self.inner, params, data.inner), data.inner),
+            outer_loss=outer_loss(params, outer, data),
+            adjoint_residual=ratio(norm(remainder), norm(right_side)),
+            converged=converged,
+        )
+        return estimate, ImplicitState(inner, solution)
+
+
+def _scaled(tree: PyTree, factor: Any) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf * jnp.asarray(factor, leaf.dtype), tree)

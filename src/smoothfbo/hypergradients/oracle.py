@@ -1,0 +1,53 @@
+"""A hypergradient that the user supplies (the stochastic oracle of Algorithm 1)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.hypergradients.base import AbstractHypergradient, Estimate
+
+
+class Oracle(AbstractHypergradient):
+    """ĝ_t = gradient(λ_t, data_t, key), an unbiased draw of ∇F_t(λ_t)   (Definition 4.1, Algorithm 1).
+
+    **Arguments:**
+
+    - `gradient`: a function `(outer, data, key)` whose result has the structure of `outer`.
+    - `objective`: optionally F_t(λ), a function `(outer, data)`; it is reported as the outer loss.
+
+    The data may be any pytree; the problem of `Online` is not used and may be None.
+    """
+
+    gradient: Callable[[PyTree, Any, PRNGKeyArray], PyTree]
+    objective: Callable[[PyTree, Any], Float[Array, ""]] | None = None
+
+    def init(self, problem: Any, outer: PyTree, data: Any, key: PRNGKeyArray) -> tuple[()]:
+        del problem
+        value = checks.abstract_call(
+            lambda outer, data: self.gradient(outer, data, key), "gradient", outer=outer, data=data
+        )
+        if not checks.same_shapes(value, outer):
+            raise ValueError(
+                "gradient must return a hypergradient with the structure, shapes and dtypes of outer, "
+                f"{checks.describe(outer)}, got {checks.describe(value)}."
+            )
+        return ()
+
+    def __call__(
+        self, problem: Any, outer: PyTree, state: tuple[()], data: Any, key: PRNGKeyArray
+    ) -> tuple[Estimate, tuple[()]]:
+        del problem
+        unknown = jnp.full((), jnp.nan)
+        estimate = Estimate(
+            gradient=self.gradient(outer, data, key),
+            explicit=None,
+            implicit=None,
+            inner_loss=unknown,
+            outer_loss=unknown if self.objective is None else self.objective(outer, data),
+            adjoint_residual=jnp.zeros(()),
+            converged=jnp.asarray(True),
+        )
+        return estimate, state

@@ -1,0 +1,68 @@
+"""Differentiation through the inner optimiser's steps (iterative differentiation, ITD)."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.functions.base import AbstractFunction, FunctionState
+from smoothfbo.hypergradients.base import (
+    AbstractHypergradient,
+    Estimate,
+    final_data,
+    init_inner,
+    inner_objective,
+    predict,
+)
+from smoothfbo.problem import Data, Problem
+
+
+class Unrolled(AbstractHypergradient):
+    """d/dλ L_out(λ, θ_M(λ)), where θ_M(λ) is the result of this round's M inner steps from a constant θ_0.
+
+    Truncated: the dependence of θ_0 on earlier outer variables is not followed. Choose an inner optimiser
+    that is differentiable where gradients vanish: `optax.adam` takes √0 for parameters that never had a
+    gradient (inactive ReLU units) and gives NaN unless `eps_root > 0`.
+
+    **Arguments:**
+
+    - `inner`: a `Network` (or a `Linear`, whose exact fit is differentiated).
+    - `batch_size`: samples of the outer loss; None uses all of the round.
+    """
+
+    inner: AbstractFunction
+    batch_size: int | None = eqx.field(static=True)
+
+    def __init__(self, inner: Any, *, batch_size: int | None = None):
+        if batch_size is not None:
+            checks.require_integer(batch_size, "batch_size", 1)
+        self.inner, self.batch_size = inner, batch_size
+
+    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionState:
+        return init_inner(self.inner, problem, outer, data, key)[0]
+
+    def __call__(
+        self, problem: Problem, outer: PyTree, state: FunctionState, data: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, FunctionState]:
+        key_inner, key_final = jax.random.split(key)
+        final = final_data(data, self.batch_size, key_final)
+
+        def outer_loss(outer: PyTree) -> tuple[Float[Array, ""], FunctionState]:
+            inner = self.inner.fit(state, inner_objective(problem, outer, data.inner), key_inner)
+            predictions = predict(self.inner, inner.params, final.outer)
+            return problem.outer_mean(outer, predictions, final.outer), inner
+
+        gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)
+        estimate = Estimate(
+            gradient=gradient,
+            explicit=None,
+            implicit=None,
+            inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
+            outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
+            adjoint_residual=jnp.zeros(()),  # there is no adjoint equation to solve
+            converged=jnp.asarray(True),
+        )
+        return estimate, inner

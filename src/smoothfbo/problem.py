@@ -1,0 +1,149 @@
+"""A functional bilevel problem: two point-wise losses, and the derivatives that estimators need of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+
+Loss: TypeAlias = Callable[[PyTree, PyTree, PyTree, PyTree], Float[Array, ""]]
+
+
+class Samples(NamedTuple):
+    """Inputs and targets: two pytrees whose arrays share their first axis, one entry a sample."""
+
+    x: PyTree
+    y: PyTree
+
+    @property
+    def size(self) -> int:
+        return jax.tree.leaves((self.x, self.y))[0].shape[0]
+
+    def minibatch(self, size: int | None, key: PRNGKeyArray) -> "Samples":
+        """`size` samples drawn independently with replacement; all of them if `size` is None."""
+        if size is None:
+            return self
+        rows = jax.random.randint(key, (size,), 0, self.size)
+        return jax.tree.map(lambda leaf: leaf[rows], self)
+
+
+class Data(NamedTuple):
+    """What arrives in one round: D_in ~ Q_t for the inner problem and D_out ~ P_t for the outer one.
+
+    `final` optionally holds a second, fresh draw of both. Estimators then form the hypergradient on it, so
+    that it is independent of everything the fits have seen (the assumption behind the paper's bounds).
+    Without it the final mini-batch is drawn from `inner` and `outer` again, as in Algorithm FuncGrad.
+    """
+
+    inner: Samples
+    outer: Samples
+    final: "Data | None" = None
+
+
+class Problem(eqx.Module):
+    """min over λ of E ℓ_out(λ, h*(x), x, y), where h* minimises E ℓ_in(λ, h(x), x, y) over functions h.
+
+    Both losses take `(outer, prediction, x, y)` of ONE sample and return a scalar. A loss may itself be a
+    pytree, e.g. an Equinox module: what changes in it from round to round (a lagged target network, say) is
+    then a leaf of the problem of that round.
+    """
+
+    inner_loss: Loss
+    outer_loss: Loss
+
+    def inner_mean(self, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
+        return _mean(self.inner_loss, outer, predictions, samples)
+
+    def outer_mean(self, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
+        return _mean(self.outer_loss, outer, predictions, samples)
+
+    def inner_curvature(
+        self, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree, direction: PyTree
+    ) -> PyTree:
+        """∂²_v ℓ_in(λ, v, x, y) · direction at one sample, without forming the Hessian."""
+        slope = jax.grad(self.inner_loss, argnums=1)
+        return jax.jvp(lambda v: slope(outer, v, x, y), (prediction,), (direction,))[1]
+
+    def outer_slopes(self, outer: PyTree, predictions: PyTree, samples: Samples) -> PyTree:
+        """∂_v ℓ_out(λ, v, x, y) at every sample: the right side d of the adjoint problem."""
+        slope = jax.grad(self.outer_loss, argnums=1)
+        return jax.vmap(slope, in_axes=(None, 0, 0, 0))(outer, predictions, *samples)
+
+    def explicit(self, outer: PyTree, predictions: PyTree, samples: Samples) -> PyTree:
+        """g_Exp = mean ∂_λ ℓ_out(λ, v, x, y) with the predictions v held fixed   (Algorithm FuncGrad)."""
+        return jax.grad(self.outer_mean)(outer, predictions, samples)
+
+    def implicit(self, outer: PyTree, predictions: PyTree, adjoints: PyTree, samples: Samples) -> PyTree:
+        """g_Imp = mean ∂_λ [∂_v ℓ_in(λ, v, x, y)ᵀ a] with v and a held fixed   (Algorithm FuncGrad)."""
+
+        def coupling(outer: PyTree) -> Float[Array, ""]:
+            def along_adjoint(predictions: PyTree) -> Float[Array, ""]:
+                return self.inner_mean(outer, predictions, samples)
+
+            return jax.jvp(along_adjoint, (predictions,), (adjoints,))[1]
+
+        return jax.grad(coupling)(outer)
+
+
+def _mean(loss: Loss, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
+    return jnp.mean(jax.vmap(loss, in_axes=(None, 0, 0, 0))(outer, predictions, *samples))
+
+
+def check_data(data: Data) -> None:
+    """Raise if the samples of a round are empty, ragged or not finite."""
+    parts = [("data.inner", data.inner), ("data.outer", data.outer)]
+    if data.final is not None:
+        parts += [("data.final.inner", data.final.inner), ("data.final.outer", data.final.outer)]
+    for name, samples in parts:
+        lengths = {}
+        for path, leaf in checks.named_leaves(samples, name):
+            if not jnp.shape(leaf):
+                raise ValueError(f"{path} is a scalar; its first axis must be the samples.")
+            lengths[path] = jnp.shape(leaf)[0]
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"All arrays of {name} must have the same number of samples, got {lengths}.")
+        if 0 in lengths.values():
+            raise ValueError(f"{name} is an empty batch; at least one sample is needed.")
+        checks.require_finite(samples, name)
+
+
+def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Data) -> None:
+    """Raise if the losses do not fit λ, the predictions and the data, or ℓ_in has no curvature in v."""
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a smoothfbo.Problem, got {problem!r}.")
+    checks.require_floating(prediction, "the inner function's prediction")
+    for name, loss, samples in (
+        ("inner_loss", problem.inner_loss, data.inner),
+        ("outer_loss", problem.outer_loss, data.outer),
+    ):
+        x, y = jax.tree.map(lambda leaf: leaf[0], samples)
+        value = checks.abstract_call(loss, name, outer=outer, prediction=prediction, x=x, y=y)
+        if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not _is_floating(value):
+            raise ValueError(
+                f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)}."
+            )
+    if checks.is_concrete((outer, data)):
+        _check_curvature(problem, outer, prediction, data.inner)
+
+
+def _is_floating(value: jax.ShapeDtypeStruct) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def _check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
+    # Irrational offsets rather than zeros: a loss such as v⁴ has no curvature at 0 but has it elsewhere.
+    points = jax.tree.map(lambda v: jnp.full((samples.size, *v.shape), 0.6180339, v.dtype), prediction)
+    directions = jax.tree.map(lambda v: jnp.full(v.shape, 1.4142135, v.dtype), points)
+    curvature = eqx.filter_jit(jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0)))
+    products = curvature(outer, points, *samples, directions)
+    if not any(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(products)):
+        raise ValueError(
+            "inner_loss has no curvature in the prediction: its second derivative is zero on all "
+            f"{samples.size} samples of data.inner at the initial outer variable, so the inner problem has no "
+            "unique solution. Use a loss that is strictly convex in the prediction, and an outer variable that "
+            "does not switch it off (weights that are all zero do)."
+        )

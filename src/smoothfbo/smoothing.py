@@ -1,0 +1,229 @@
+"""Smoothing over time: the last w hypergradients, averaged, as optax transformations.
+
+    g̃_t = (1/W) Σ_{i<w} η^i ĝ_{t−i}(λ_{t−i})          (Algorithm 3; η = 1 in the paper)
+
+Every gradient is stored where it was computed. An update costs O(d) whatever w is: a ring buffer of w
+gradients, and two running sums. The ring is read as blocks of w rounds. `recent` sums the current block as it
+fills; `older` is what the window still holds of the block before, from which one gradient leaves per round.
+When a block is full, `recent` IS the sum of the window, and becomes `older`. So no rounding error outlives 2w
+rounds, and within them compensated summation keeps it at the level of one addition.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from smoothfbo import checks
+
+Number = float | Float[Array, ""]
+
+
+class _Sum(NamedTuple):
+    """A running sum and the rounding errors it has made so far (compensated summation)."""
+
+    value: PyTree
+    error: PyTree
+
+
+class SmoothingState(NamedTuple):
+    """State of `window_average` and `discounted_average`; `average` is the gradient last handed on."""
+
+    count: Int[Array, ""]
+    history: PyTree  # the last w gradients, slot t mod w
+    recent: _Sum
+    older: _Sum
+    average: PyTree
+
+
+class MixState(NamedTuple):
+    """State of `mixed_average`; `average` is the gradient last handed on."""
+
+    smoother: PyTree
+    average: PyTree
+
+
+Normalise = Literal["window", "filled"]
+
+
+def window_average(
+    window: int | Int[Array, ""], *, normalise: Normalise = "window", capacity: int | None = None
+) -> optax.GradientTransformation:
+    """Average of the last `window` gradients: g̃_t = (1/w) Σ_{i<w} ĝ_{t−i}   (Algorithm 3).
+
+    **Arguments:**
+
+    - `window`: w ≥ 1. With w = 1 the gradient passes unchanged.
+    - `normalise`: divide by w from the first round on, as the paper does ("window": missing gradients count
+      as zero), or by the number of gradients stored so far ("filled").
+    - `capacity`: give it to make the window itself a traced number, e.g. to vmap over windows: memory for
+      `capacity` gradients is reserved and any window up to it can be used.
+    """
+    return discounted_average(window, 1.0, normalise=normalise, capacity=capacity)
+
+
+def discounted_average(
+    window: int | Int[Array, ""],
+    discount: Number,
+    *,
+    normalise: Normalise = "window",
+    capacity: int | None = None,
+) -> optax.GradientTransformation:
+    """Discounted average of the last `window` gradients: (1/W) Σ_{i<w} η^i ĝ_{t−i}, W = Σ_{i<w} η^i (SOBOW).
+
+    `discount` is η in [0, 1] and may be traced; the other arguments are those of `window_average`.
+    """
+    slots = _check_window(window, capacity)
+    checks.require_range(discount, "discount", 0.0, 1.0)
+    if normalise not in ("window", "filled"):
+        raise ValueError(f"normalise must be 'window' or 'filled', got normalise={normalise!r}.")
+
+    def init(params: PyTree) -> SmoothingState:
+        if jax.tree.leaves(params):  # none if optax.multi_transform sends everything elsewhere
+            checks.require_floating(params, "params")
+        zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
+        wide = jax.tree.map(lambda p: jnp.zeros(p.shape, _accumulator(p.dtype)), params)
+        return SmoothingState(
+            count=jnp.zeros((), jnp.int32),
+            history=jax.tree.map(lambda p: jnp.zeros((slots, *p.shape), p.dtype), params),
+            recent=_Sum(wide, wide),
+            older=_Sum(wide, wide),
+            average=zeros,
+        )
+
+    def update(
+        updates: PyTree, state: SmoothingState, params: PyTree | None = None
+    ) -> tuple[PyTree, SmoothingState]:
+        del params
+        length = jnp.asarray(window, jnp.int32)
+        # The counter runs over [0, 2w): beyond w it only has to say "full" and where in the block we are.
+        slot = jnp.where(state.count >= length, state.count - length, state.count)
+        starts_block = slot == 0
+        leaving = jax.tree.map(lambda h: jax.lax.dynamic_index_in_dim(h, slot, keepdims=False), state.history)
+        history = jax.tree.map(
+            lambda h, g: jax.lax.dynamic_update_index_in_dim(h, g.astype(h.dtype), slot, 0),
+            state.history,
+            updates,
+        )
+        older = _choose(starts_block, state.recent, state.older)
+        recent = _choose(starts_block, jax.tree.map(jnp.zeros_like, state.recent), state.recent)
+        older = _decay_and_add(older, discount, leaving, lambda eta: -(eta ** length.astype(eta.dtype)))
+        recent = _decay_and_add(recent, discount, updates, jnp.ones_like)
+        stored = jnp.minimum(state.count + 1, length) if normalise == "filled" else length
+
+        def average(new: Array, new_error: Array, old: Array, old_error: Array, update: Array) -> Array:
+            total = (new + old) + (new_error + old_error)
+            return (total / _total_weight(discount, stored, total.dtype)).astype(update.dtype)
+
+        averages = jax.tree.map(average, *recent, *older, updates)
+        count = state.count + 1
+        count = jnp.where(count >= 2 * length, length, count)
+        return averages, SmoothingState(count, history, recent, older, averages)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def mixed_average(mix: Number, smoother: optax.GradientTransformation) -> optax.GradientTransformation:
+    """θ·ĝ_t + (1−θ)·g̃_t, where g̃_t comes from another smoother: part new gradient, part average.
+
+    `mix` is θ in [0, 1] and may be traced: 0 is the smoother alone, 1 is no smoothing.
+    """
+    checks.require_range(mix, "mix", 0.0, 1.0)
+    if not isinstance(smoother, optax.GradientTransformation):
+        raise TypeError(f"smoother must be an optax transformation such as window_average(100), got {smoother!r}.")
+
+    def init(params: PyTree) -> MixState:
+        return MixState(smoother.init(params), jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params))
+
+    def update(updates: PyTree, state: MixState, params: PyTree | None = None) -> tuple[PyTree, MixState]:
+        smoothed, inner = smoother.update(updates, state.smoother, params)
+
+        def blend(new: Array, average: Array) -> Array:
+            theta = jnp.asarray(mix, new.dtype)
+            return theta * new + (1 - theta) * average
+
+        blended = jax.tree.map(blend, updates, smoothed)
+        return blended, MixState(inner, blended)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def smoothed_gradient(optimiser_state: PyTree, gradient: PyTree) -> PyTree:
+    """The gradient after smoothing, read from the state of any optax chain; `gradient` where nothing smooths.
+
+    It finds smoothers inside `chain`, `multi_transform`, `inject_hyperparams` and the like. Of several in a
+    row the last counts; parameters that a smoother does not see keep their raw gradient.
+    """
+
+    def is_smoother(node: Any) -> bool:
+        return isinstance(node, (SmoothingState, MixState))
+
+    def is_masked(node: Any) -> bool:
+        return isinstance(node, optax.MaskedNode)
+
+    for state in jax.tree.leaves(optimiser_state, is_leaf=is_smoother):
+        if is_smoother(state):
+            gradient = jax.tree.map(
+                lambda average, raw: raw if is_masked(average) else average,
+                state.average,
+                gradient,
+                is_leaf=is_masked,
+            )
+    return gradient
+
+
+def _check_window(window: Any, capacity: int | None) -> int:
+    """The number of slots to reserve."""
+    if capacity is not None:
+        checks.require_integer(capacity, "capacity", 1)
+        if not isinstance(window, jax.Array):
+            checks.require_integer(window, "window", 1)
+        elif not jnp.issubdtype(window.dtype, jnp.integer):
+            raise ValueError(f"window must be an integer >= 1, got an array of dtype {window.dtype}.")
+        checks.require_range(window, "window", 1, capacity)
+        return capacity
+    if isinstance(window, jax.Array):
+        raise ValueError(
+            f"window must be a Python integer >= 1, got {window!r}. It decides how much memory is reserved: to "
+            "trace it (vmap), give capacity=<largest window> as well; in optax.inject_hyperparams, name it in "
+            "static_args."
+        )
+    checks.require_integer(window, "window", 1)
+    return window
+
+
+def _accumulator(dtype: Any) -> Any:
+    """Sums of half-precision gradients are kept in float32."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def _choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def _decay_and_add(total: _Sum, discount: Number, terms: PyTree, factor: Callable[[Array], Array]) -> _Sum:
+    """η·total + factor(η)·terms, with the rounding error of the addition kept (Knuth's two-sum)."""
+
+    def add(value: Array, error: Array, term: Array) -> tuple[Array, Array]:
+        eta = jnp.asarray(discount, value.dtype)
+        old, new = eta * value, factor(eta) * term.astype(value.dtype)
+        result = old + new
+        virtual = result - old
+        lost = (old - (result - virtual)) + (new - virtual)
+        return result, eta * error + lost
+
+    leaves, structure = jax.tree.flatten(terms)
+    pairs = [add(*each) for each in zip(jax.tree.leaves(total.value), jax.tree.leaves(total.error), leaves, strict=True)]
+    return _Sum(*(jax.tree.unflatten(structure, [pair[part] for pair in pairs]) for part in (0, 1)))
+
+
+def _total_weight(discount: Number, terms: Array, dtype: Any) -> Array:
+    """Σ_{i<n} η^i = (1 − η^n)/(1 − η), n for η = 1; accurate for η close to 1."""
+    number = terms.astype(dtype)
+    eta = jnp.asarray(discount, dtype)
+    is_one = eta == 1
+    rate = jnp.log1p(jnp.where(is_one, 0.5, eta) - 1)  # log η
+    return jnp.where(is_one, number, jnp.expm1(number * rate) / jnp.expm1(rate))

@@ -1,0 +1,23 @@
+"""Strict session: float64, no implicit dtype promotion, warnings are errors, jaxtyping checked at run time."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# Compilation makes the first example slow, so no deadlines; derandomised, so that a failure can be repeated.
+settings.register_profile(
+    "default", deadline=None, derandomize=True, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("default")
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(20240229)

@@ -1,0 +1,42 @@
+"""The reference problem of `reference.py`, in the library's words."""
+
+import jax.numpy as jnp
+import optax
+import reference
+
+import smoothfbo as sf
+
+RIDGE_PROBLEM = sf.Problem(
+    inner_loss=lambda outer, v, x, y: 0.5 * jnp.exp(outer[y["group"]]) * (v - y["target"]) ** 2,  # noqa: ARG005
+    outer_loss=lambda outer, v, x, y: (  # noqa: ARG005
+        0.5 * (v - y["target"]) ** 2 + 0.5 * reference.MU * v * jnp.sum(outer**2)
+    ),
+)
+
+
+def phi(x):
+    return jnp.stack([jnp.ones((), x.dtype), x[0], jnp.sin(x[1])])
+
+
+def ridge_data(ridge: reference.Ridge) -> sf.Data:
+    group_out = jnp.zeros(len(ridge.y_out), int)
+    return sf.Data(
+        inner=sf.Samples(
+            jnp.asarray(ridge.x_in), {"target": jnp.asarray(ridge.y_in), "group": jnp.asarray(ridge.group)}
+        ),
+        outer=sf.Samples(jnp.asarray(ridge.x_out), {"target": jnp.asarray(ridge.y_out), "group": group_out}),
+    )
+
+
+def linear(ridge: float = 0.1) -> sf.Linear:
+    return sf.Linear(phi, ridge=ridge)
+
+
+def half_squares(ridge: float):
+    return lambda params: 0.5 * ridge * jnp.sum(params**2)
+
+
+def trained_linear(steps: int, rate: float = 0.5, ridge: float = 0.1, **options) -> sf.Network:
+    """The same family of functions as `linear`, as an (init, apply) pair trained by gradient descent."""
+    pair = (lambda key, x: jnp.zeros(3), lambda params, x: params @ phi(x))  # noqa: ARG005
+    return sf.Network(pair, optax.sgd(rate), steps, penalty=half_squares(ridge), **options)

@@ -1,0 +1,334 @@
+"""Every estimator against the closed form, and the closed form against finite differences."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import RIDGE_PROBLEM, half_squares, linear, phi, ridge_data, trained_linear
+from reference import Ridge, central_differences, features
+
+import smoothfbo as sf
+
+OUTER = np.array([0.4, -0.7, 0.2])
+
+
+def estimate(hypergradient, ridge, outer=OUTER, rounds=1):
+    """The estimate of the last of some rounds on the same data."""
+    data, outer, key = ridge_data(ridge), jnp.asarray(outer), jax.random.key(0)
+    state = hypergradient.init(RIDGE_PROBLEM, outer, data, key)
+    call = jax.jit(lambda state, key: hypergradient(RIDGE_PROBLEM, outer, state, data, key))
+    for t in range(rounds):
+        result, state = call(state, jax.random.fold_in(key, t))
+    return result, state
+
+
+def test_reference_agrees_with_finite_differences():
+    ridge = Ridge.draw(0)
+    np.testing.assert_allclose(
+        ridge.hypergradient(OUTER), central_differences(ridge.objective, OUTER), rtol=1e-7, atol=1e-9
+    )
+
+
+CONVERGED = {
+    "functional, linear": lambda: sf.Functional(linear(), linear()),
+    "functional, trained": lambda: sf.Functional(trained_linear(600), trained_linear(600)),
+    "functional, linear inner and trained adjoint": lambda: sf.Functional(linear(), trained_linear(600)),
+    "implicit, conjugate gradients": lambda: sf.Implicit(linear_theta(), sf.ConjugateGradient(tolerance=1e-12)),
+    "implicit, trained": lambda: sf.Implicit(trained_linear(600), sf.ConjugateGradient(tolerance=1e-12)),
+    "implicit, Neumann": lambda: sf.Implicit(linear_theta(), sf.Neumann(terms=600, step=0.5)),
+    "unrolled, many steps": lambda: sf.Unrolled(trained_linear(600)),
+    "unrolled, exact fit": lambda: sf.Unrolled(linear()),
+}
+
+
+def linear_theta():
+    return linear()
+
+
+@pytest.mark.parametrize("name", CONVERGED)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_converged_estimators_equal_the_closed_form(name, seed):
+    ridge = Ridge.draw(seed)
+    result, _ = estimate(CONVERGED[name](), ridge)
+    np.testing.assert_allclose(result.gradient, ridge.hypergradient(OUTER), rtol=1e-8)
+    np.testing.assert_allclose(result.gradient, central_differences(ridge.objective, OUTER), rtol=1e-6)
+    assert bool(result.converged)
+    assert float(result.adjoint_residual) < 1e-8
+
+
+def test_explicit_and_implicit_terms_are_the_two_halves():
+    ridge = Ridge.draw(3)
+    theta = ridge.solution(OUTER)
+    for hypergradient in (sf.Functional(linear(), linear()), sf.Implicit(linear())):
+        result, _ = estimate(hypergradient, ridge)
+        np.testing.assert_allclose(result.explicit, ridge.explicit_at(OUTER, theta), rtol=1e-8)
+        np.testing.assert_allclose(
+            result.implicit, ridge.cross_at(OUTER, theta, ridge.adjoint(OUTER)), rtol=1e-4
+        )
+
+
+def test_losses_are_those_of_the_fitted_function():
+    ridge = Ridge.draw(4)
+    v_in, v_out = (features(x) @ ridge.solution(OUTER) for x in (ridge.x_in, ridge.x_out))
+    inner = np.mean(0.5 * np.exp(OUTER[ridge.group]) * (v_in - ridge.y_in) ** 2)
+    for hypergradient in (sf.Functional(linear(), linear()), sf.Implicit(linear()), sf.Unrolled(linear())):
+        result, _ = estimate(hypergradient, ridge)
+        np.testing.assert_allclose(result.inner_loss, inner, rtol=1e-10)
+        np.testing.assert_allclose(result.outer_loss, ridge.objective(OUTER), rtol=1e-10)
+        assert v_out.shape == (30,)
+
+
+def test_identity_agrees_with_its_own_formula():
+    """OMD: ∂_λ L_out − ∂_λ⟨∇_θ L_in, ∇_θ L_out⟩ at the fitted θ, here one that has not converged."""
+    ridge = Ridge.draw(5)
+    result, state = estimate(sf.Implicit(trained_linear(3), sf.Identity()), ridge)
+    theta = np.asarray(state.inner.params)
+    slope = ridge.outer_slope_at(OUTER, theta)
+    expected = ridge.explicit_at(OUTER, theta) - ridge.cross_at(OUTER, theta, slope)
+    np.testing.assert_allclose(result.gradient, expected, rtol=1e-10)
+    assert float(result.adjoint_residual) > 0.01
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5])
+def test_neumann_is_the_truncated_series(terms):
+    ridge, step = Ridge.draw(6), 0.3
+    result, state = estimate(sf.Implicit(linear(), sf.Neumann(terms=terms, step=step)), ridge)
+    theta, (a, _) = ridge.solution(OUTER), ridge.system(OUTER)
+    slope = ridge.outer_slope_at(OUTER, theta)
+    v = step * sum(np.linalg.matrix_power(np.eye(3) - step * a, k) @ slope for k in range(terms))
+    np.testing.assert_allclose(state.solution, v, rtol=1e-10)
+    np.testing.assert_allclose(
+        result.gradient, ridge.explicit_at(OUTER, theta) - ridge.cross_at(OUTER, theta, v), rtol=1e-10
+    )
+
+
+def test_unrolled_is_the_derivative_of_the_truncated_optimisation():
+    """Against central differences of a NumPy gradient descent of three steps from zero."""
+    ridge = Ridge.draw(7)
+
+    def after_three_steps(outer):
+        theta = np.zeros(3)
+        a, b = ridge.system(outer)
+        for _ in range(3):
+            theta = theta - 0.5 * (a @ theta - b)
+        v = features(ridge.x_out) @ theta
+        return np.mean(0.5 * (v - ridge.y_out) ** 2 + 0.15 * v * np.sum(outer**2))
+
+    result, _ = estimate(sf.Unrolled(trained_linear(3)), ridge)
+    np.testing.assert_allclose(result.gradient, central_differences(after_three_steps, OUTER), rtol=1e-7)
+
+
+def test_functional_at_unconverged_functions_is_the_formula_at_them():
+    """Nothing differentiates through the fits: ĥ and â enter as they are, however far from h* and a*."""
+    ridge = Ridge.draw(8)
+    result, state = estimate(sf.Functional(trained_linear(2), trained_linear(2)), ridge)
+    theta, xi = np.asarray(state.inner.params), np.asarray(state.adjoint.params)
+    expected = ridge.explicit_at(OUTER, theta) + ridge.cross_at(OUTER, theta, xi)
+    np.testing.assert_allclose(result.gradient, expected, rtol=1e-12)
+    # and the residual is that of the equation A ξ + d = 0
+    a, _ = ridge.system(OUTER)
+    d = ridge.outer_slope_at(OUTER, theta)
+    expected = np.linalg.norm(a @ xi + d) / np.linalg.norm(d)
+    np.testing.assert_allclose(result.adjoint_residual, expected, rtol=1e-12)
+
+
+def test_warm_start_continues_both_fits():
+    """Two rounds of M steps are one round of 2M steps on the same data, for h; â restarts from its last value."""
+    ridge = Ridge.draw(9)
+    _, twice = estimate(sf.Functional(trained_linear(4), trained_linear(4)), ridge, rounds=2)
+    _, once = estimate(sf.Functional(trained_linear(8), trained_linear(4)), ridge)
+    np.testing.assert_allclose(twice.inner.params, once.inner.params, rtol=1e-12)
+    _, many = estimate(sf.Functional(linear(), trained_linear(1)), ridge, rounds=600)
+    np.testing.assert_allclose(many.adjoint.params, ridge.adjoint(OUTER), rtol=1e-8)
+    _, many = estimate(sf.Unrolled(trained_linear(1)), ridge, rounds=600)
+    np.testing.assert_allclose(many.params, ridge.solution(OUTER), rtol=1e-8)
+
+
+def test_conjugate_gradients_start_from_the_last_solution():
+    """Three unknowns need three iterations; one per round is enough only if each starts where the last ended."""
+    ridge = Ridge.draw(10)
+    one_step = sf.ConjugateGradient(max_steps=1, tolerance=1e-12)
+    result, _ = estimate(sf.Implicit(linear(), one_step), ridge)
+    assert not bool(result.converged)
+    result, _ = estimate(sf.Implicit(linear(), one_step), ridge, rounds=300)
+    np.testing.assert_allclose(result.gradient, ridge.hypergradient(OUTER), rtol=1e-6)
+    cold = sf.ConjugateGradient(max_steps=1, tolerance=1e-12, warm_start=False)
+    result, _ = estimate(sf.Implicit(linear(), cold), ridge, rounds=300)
+    assert not bool(result.converged)
+
+
+def test_final_minibatch_is_drawn_from_final_data_when_given():
+    """With `final`, the hypergradient is the formula on those samples, at functions fitted to the others."""
+    ridge, fresh = Ridge.draw(11), Ridge.draw(12)
+    data = ridge_data(ridge)._replace(final=ridge_data(fresh))
+    key, outer = jax.random.key(0), jnp.asarray(OUTER)
+    theta, xi = ridge.solution(OUTER), ridge.adjoint(OUTER)
+    expected = fresh.explicit_at(OUTER, theta) + fresh.cross_at(OUTER, theta, xi)
+    for hypergradient in (
+        sf.Functional(linear(), linear()),
+        sf.Implicit(linear(), sf.ConjugateGradient(tolerance=1e-12)),
+    ):
+        state = hypergradient.init(RIDGE_PROBLEM, outer, data, key)
+        result, _ = hypergradient(RIDGE_PROBLEM, outer, state, data, key)
+        np.testing.assert_allclose(result.explicit, fresh.explicit_at(OUTER, theta), rtol=1e-8)
+        if isinstance(hypergradient, sf.Functional):
+            np.testing.assert_allclose(result.gradient, expected, rtol=1e-8)
+
+
+def test_minibatch_estimate_is_unbiased_given_the_functions():
+    """The mean over many final mini-batches is the full-batch value; their spread falls as one over their size."""
+    ridge = Ridge.draw(13)
+    data, outer = ridge_data(ridge), jnp.asarray(OUTER)
+    full, _ = estimate(sf.Functional(linear(), linear()), ridge)
+
+    def draws(batch_size):
+        hypergradient = sf.Functional(linear(), linear(), batch_size=batch_size)
+        state = hypergradient.init(RIDGE_PROBLEM, outer, data, jax.random.key(0))
+        keys = jax.random.split(jax.random.key(1), 4000)
+        call = jax.jit(jax.vmap(lambda key: hypergradient(RIDGE_PROBLEM, outer, state, data, key)[0].gradient))
+        return np.asarray(call(keys))
+
+    small, large = draws(5), draws(20)
+    standard_error = small.std(axis=0) / np.sqrt(len(small))
+    assert np.all(np.abs(small.mean(axis=0) - full.gradient) < 4 * standard_error)
+    np.testing.assert_allclose(small.var(axis=0) / large.var(axis=0), 4.0, rtol=0.15)
+
+
+def test_pointwise_adjoint_solves_sample_by_sample(key):
+    """ℓ_in = ½ c (v − u_λ)², ℓ_out = ½ (v − y)²: â_i = −(v_i − y_i)/c_i and g = mean c (−∂u_λ) â."""
+    n = 7
+    x = jax.random.normal(key, (n, 2))
+    y, c = jnp.arange(1.0, n + 1), jnp.linspace(0.5, 2.0, n)
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: 0.5 * y["c"] * (v - outer @ x) ** 2,
+        outer_loss=lambda outer, v, x, y: 0.5 * (v - y["y"]) ** 2,  # noqa: ARG005
+    )
+    samples = sf.Samples(x, {"y": y, "c": c})
+    data, outer = sf.Data(samples, samples), jnp.array([0.3, -1.2])
+    hypergradient = sf.Functional(trained_linear(2, rate=0.1), sf.Pointwise())
+    state = hypergradient.init(problem, outer, data, key)
+    result, state = hypergradient(problem, outer, state, data, key)
+    v = features(np.asarray(x)) @ np.asarray(state.inner.params)
+    adjoint = -(v - np.asarray(y)) / np.asarray(c)
+    expected = np.mean((np.asarray(c) * adjoint)[:, None] * -np.asarray(x), axis=0)
+    np.testing.assert_allclose(result.gradient, expected, rtol=1e-12)
+    assert float(result.adjoint_residual) < 1e-12
+    # mini-batches keep inner and outer rows together: with one sample, the estimate is that sample's value
+    single = sf.Functional(trained_linear(2, rate=0.1), sf.Pointwise(), batch_size=1)
+    values = (np.asarray(c) * adjoint)[:, None] * -np.asarray(x)
+    for seed in range(10):
+        state = single.init(problem, outer, data, key)
+        result, _ = single(problem, outer, state, data, jax.random.key(seed))
+        assert np.min(np.abs(values - np.asarray(result.gradient)).sum(axis=1)) < 1e-12
+
+
+def test_pointwise_with_vector_predictions_inverts_the_hessian(key):
+    """ℓ_in = ½ (v − λ)ᵀ M (v − λ), ℓ_out = ½‖v − y‖² at v = ĥ: g = −M â = (v − y), exactly (chain rule)."""
+    mixing = jnp.array([[2.0, 0.3, 0.1], [0.3, 1.0, -0.2], [0.1, -0.2, 0.7]])
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: 0.5 * (v - outer) @ mixing @ (v - outer),  # noqa: ARG005
+        outer_loss=lambda outer, v, x, y: 0.5 * jnp.sum((v - y) ** 2),  # noqa: ARG005
+    )
+    samples = sf.Samples(jnp.ones((4, 1)), jax.random.normal(key, (4, 3)))
+    data, outer = sf.Data(samples, samples), jnp.array([0.1, 0.5, -0.4])
+    inner = sf.Linear(lambda x: x, prediction=jnp.zeros(3))
+    hypergradient = sf.Functional(inner, sf.Pointwise())
+    result, _ = hypergradient(problem, outer, hypergradient.init(problem, outer, data, key), data, key)
+    np.testing.assert_allclose(result.gradient, jnp.mean(outer - samples.y, axis=0), rtol=1e-12)
+
+
+def test_linear_adjoint_on_the_inner_networks_features(key):
+    """With last_hidden features: the same answer as solving the normal equations of these features in NumPy."""
+    ridge = Ridge.draw(14)
+    data, outer = ridge_data(ridge), jnp.asarray(OUTER)
+    inner = sf.Network(lambda key: eqx.nn.MLP(2, "scalar", 8, 2, jnp.tanh, key=key), optax.adam(1e-2), 20)
+    hypergradient = sf.Functional(inner, lambda module: sf.Linear(sf.last_hidden(module), ridge=0.05, bias=True))
+    state = hypergradient.init(RIDGE_PROBLEM, outer, data, key)
+    result, state = hypergradient(RIDGE_PROBLEM, outer, state, data, key)
+
+    module = inner.bind(state.inner.params)
+
+    def hidden(x):
+        for layer in module.layers[:-1]:
+            x = np.tanh(x @ np.asarray(layer.weight).T + np.asarray(layer.bias))
+        return np.concatenate([x, np.ones((len(x), 1))], axis=1)
+
+    v_in, v_out = (np.asarray(jax.vmap(module)(jnp.asarray(x))) for x in (ridge.x_in, ridge.x_out))
+    weight = np.exp(OUTER[ridge.group])
+    in_, out = hidden(ridge.x_in), hidden(ridge.x_out)
+    a = (in_ * weight[:, None]).T @ in_ / len(in_) + 0.05 * np.eye(9)
+    d = out.T @ (v_out - ridge.y_out + 0.15 * np.sum(OUTER**2)) / len(out)
+    adjoint = in_ @ -np.linalg.solve(a, d)
+    per_sample = weight * (v_in - ridge.y_in) * adjoint / len(in_)
+    implicit = np.array([per_sample[ridge.group == g].sum() for g in range(3)])
+    np.testing.assert_allclose(result.implicit, implicit, rtol=1e-9)
+
+
+def test_newton_steps_solve_logistic_regression(key):
+    """A loss that is not quadratic: with enough Newton steps the gradient of the inner objective vanishes."""
+    x = jax.random.normal(key, (50, 2))
+    y = (x[:, 0] + 0.3 * jax.random.normal(key, (50,)) > 0).astype(x.dtype)
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: jnp.exp(outer) * optax.sigmoid_binary_cross_entropy(v, y),  # noqa: ARG005
+        outer_loss=lambda outer, v, x, y: optax.sigmoid_binary_cross_entropy(v, y),  # noqa: ARG005
+    )
+    data = sf.Data(sf.Samples(x[:30], y[:30]), sf.Samples(x[30:], y[30:]))
+    outer = jnp.asarray(0.3)
+
+    def solved(outer):
+        inner = sf.Linear(phi, ridge=0.1, steps=8)
+        hypergradient = sf.Functional(inner, sf.Linear(phi, ridge=0.1))
+        state = hypergradient.init(problem, outer, data, key)
+        return hypergradient(problem, outer, state, data, key)
+
+    result, state = solved(outer)
+    theta = np.asarray(state.inner.params)
+    feats = features(np.asarray(x[:30]))
+    slope = feats.T @ (np.exp(0.3) * (1 / (1 + np.exp(-feats @ theta)) - np.asarray(y[:30]))) / 30 + 0.1 * theta
+    assert np.abs(slope).max() < 1e-12
+    step = 1e-5
+    difference = (solved(outer + step)[0].outer_loss - solved(outer - step)[0].outer_loss) / (2 * step)
+    np.testing.assert_allclose(result.gradient, difference, rtol=1e-7)
+
+
+def test_oracle_passes_the_users_gradient(key):
+    oracle = sf.Oracle(
+        lambda outer, data, key: {"a": outer["a"] * data + jax.random.normal(key)},
+        objective=lambda outer, data: 0.5 * outer["a"] ** 2 * data,
+    )
+    outer = {"a": jnp.asarray(3.0)}
+    state = oracle.init(None, outer, jnp.asarray(2.0), key)
+    result, _ = oracle(None, outer, state, jnp.asarray(2.0), key)
+    np.testing.assert_allclose(result.gradient["a"], 6.0 + jax.random.normal(key))
+    np.testing.assert_allclose(result.outer_loss, 9.0)
+    assert np.isnan(result.inner_loss)
+
+
+@given(seed=st.integers(0, 10**6), groups=st.integers(1, 4), n_in=st.integers(8, 30), n_out=st.integers(1, 20))
+def test_random_problems_agree_with_the_closed_form(seed, groups, n_in, n_out):
+    ridge = Ridge.draw(seed, n_in=n_in, n_out=n_out, groups=groups)
+    outer = np.random.default_rng(seed).uniform(-1, 1, groups)
+    expected = ridge.hypergradient(outer)
+    for hypergradient in (
+        sf.Functional(linear(), linear()),
+        sf.Implicit(linear(), sf.ConjugateGradient(tolerance=1e-13)),
+        sf.Unrolled(linear()),
+    ):
+        data = ridge_data(ridge)
+        state = hypergradient.init(RIDGE_PROBLEM, jnp.asarray(outer), data, jax.random.key(0))
+        result, _ = hypergradient(RIDGE_PROBLEM, jnp.asarray(outer), state, data, jax.random.key(0))
+        np.testing.assert_allclose(result.gradient, expected, rtol=1e-7, atol=1e-10)
+
+
+def test_penalty_of_the_inner_function_enters_the_implicit_system():
+    """Without ρ in the Hessian the answer would be another one: the closed form has it."""
+    for strength in (0.01, 1.0):
+        ridge = Ridge.draw(15, ridge=strength)
+        network = trained_linear(2000, rate=0.3, ridge=strength)
+        result, _ = estimate(sf.Implicit(network, sf.ConjugateGradient(tolerance=1e-12)), ridge)
+        np.testing.assert_allclose(result.gradient, ridge.hypergradient(OUTER), rtol=1e-6)
+        assert half_squares(strength)(jnp.ones(2)) == pytest.approx(strength)
