@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint format stress clean
+.PHONY: demo test lint format stress mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/paper_regression.py --out out/demo
@@ -23,6 +23,10 @@ format: $(STAMP)
 # Twenty runs of a vmapped program of every estimator, each in a fresh process under a time limit.
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
+
+# Breaks the library on purpose, thirty times, and shows that a test notices each time (about half an hour).
+mutants: $(STAMP)
+	$(BIN)/python tests/mutants.py
 
 clean:
 	rm -rf .venv out build dist .pytest_cache .ruff_cache .hypothesis

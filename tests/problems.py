@@ -7,9 +7,9 @@ import reference
 import smoothfbo as sf
 
 RIDGE_PROBLEM = sf.Problem(
-    inner_loss=lambda outer, v, x, y: 0.5 * jnp.exp(outer[y["group"]]) * (v - y["target"]) ** 2,  # noqa: ARG005
-    outer_loss=lambda outer, v, x, y: (  # noqa: ARG005
-        0.5 * (v - y["target"]) ** 2 + 0.5 * reference.MU * v * jnp.sum(outer**2)
+    inner_loss=lambda outer, v, x, y: 0.5 * jnp.exp(outer[y["group"]]) * (v - y["target"]) ** 2,
+    outer_loss=lambda outer, v, x, y: (
+        0.5 * (v - y["target"]) ** 2 + 0.5 * reference.MU * (1 + v**2) * jnp.sum(outer**2)
     ),
 )
 
@@ -38,5 +38,5 @@ def half_squares(ridge: float):
 
 def trained_linear(steps: int, rate: float = 0.5, ridge: float = 0.1, **options) -> sf.Network:
     """The same family of functions as `linear`, as an (init, apply) pair trained by gradient descent."""
-    pair = (lambda key, x: jnp.zeros(3), lambda params, x: params @ phi(x))  # noqa: ARG005
+    pair = (lambda key, x: jnp.zeros(3), lambda params, x: params @ phi(x))
     return sf.Network(pair, optax.sgd(rate), steps, penalty=half_squares(ridge), **options)

@@ -3,7 +3,7 @@
 Weighted ridge regression with groups, everything in closed form:
 
     ℓ_in(λ, v, x, y) = ½ exp(λ_group(y)) (v − target)²      + penalty ½ρ‖θ‖² on h(x) = θᵀφ(x)
-    ℓ_out(λ, v, x, y) = ½ (v − target)² + ½ μ v ‖λ‖²        (depends on λ explicitly, too)
+    ℓ_out(λ, v, x, y) = ½ (v − target)² + ½ μ (1 + v²) ‖λ‖²  (depends on λ explicitly, too)
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,15 @@ MU = 0.3
 
 def features(x):
     return np.stack([np.ones(len(x)), x[:, 0], np.sin(x[:, 1])], axis=1)
+
+
+def outer_loss(outer, v, target):
+    return 0.5 * (v - target) ** 2 + 0.5 * MU * (1 + v**2) * np.sum(outer**2)
+
+
+def outer_slope(outer, v, target):
+    """∂_v ℓ_out."""
+    return v - target + MU * v * np.sum(outer**2)
 
 
 @dataclass(frozen=True)
@@ -48,16 +57,16 @@ class Ridge:
 
     def objective(self, outer):
         v = features(self.x_out) @ self.solution(outer)
-        return np.mean(0.5 * (v - self.y_out) ** 2 + 0.5 * MU * v * np.sum(outer**2))
+        return np.mean(outer_loss(outer, v, self.y_out))
 
     def explicit_at(self, outer, theta):
         v = features(self.x_out) @ theta
-        return np.mean(v) * MU * outer
+        return np.mean(1 + v**2) * MU * outer
 
     def outer_slope_at(self, outer, theta):
         """∇_θ L_out at fixed λ."""
         phi = features(self.x_out)
-        return phi.T @ (phi @ theta - self.y_out + 0.5 * MU * np.sum(outer**2)) / len(phi)
+        return phi.T @ outer_slope(outer, phi @ theta, self.y_out) / len(phi)
 
     def cross_at(self, outer, theta, direction):
         """∂_λ ⟨∇_θ L_in(θ, λ), direction⟩."""

@@ -13,11 +13,13 @@ def positive(seed, size):
     return factor @ factor.T / size + 0.1 * np.eye(size)
 
 
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 12))
+@given(seed=st.integers(0, 10**6), size=st.sampled_from([1, 2, 7, 12]))
 def test_solve_positive_agrees_with_lapack(seed, size):
     matrix, vector = positive(seed, size), np.random.default_rng(seed + 1).normal(size=size)
     np.testing.assert_allclose(
-        solve_positive(jnp.asarray(matrix), jnp.asarray(vector)), np.linalg.solve(matrix, vector), rtol=1e-8
+        jax.jit(solve_positive)(jnp.asarray(matrix), jnp.asarray(vector)),
+        np.linalg.solve(matrix, vector),
+        rtol=1e-8,
     )
 
 
@@ -53,9 +55,7 @@ def test_conjugate_gradient_agrees_with_lapack(ridge):
 
 def test_conjugate_gradient_reports_the_true_residual_when_stopped():
     matrix, vector = jnp.asarray(positive(4, 9)), jnp.arange(1.0, 10)
-    x, residual = conjugate_gradient(
-        lambda v: matrix @ v, vector, jnp.zeros(9), tolerance=1e-12, max_steps=3
-    )
+    x, residual = conjugate_gradient(lambda v: matrix @ v, vector, jnp.zeros(9), tolerance=1e-12, max_steps=3)
     np.testing.assert_allclose(residual, jnp.linalg.norm(vector - matrix @ x), rtol=1e-10)
     assert residual > 1e-3
 
@@ -64,7 +64,11 @@ def test_conjugate_gradient_stops_at_negative_curvature():
     diagonal = jnp.array([2.0, 1.0, -1e-9, -3.0])
     for ridge in (0.0, 0.1):
         x, residual = conjugate_gradient(
-            lambda v: diagonal * v, jnp.array([1.0, 1.0, 1.0, 0.5]), jnp.zeros(4), tolerance=1e-10, max_steps=99,
+            lambda v: diagonal * v,
+            jnp.array([1.0, 1.0, 1.0, 0.5]),
+            jnp.zeros(4),
+            tolerance=1e-10,
+            max_steps=99,
             ridge=ridge,
         )
         assert np.isfinite(x).all()

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from smoothfbo.types import Number
+
 
 def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve A x = b for symmetric positive definite A by Cholesky factorisation, A = L Lᵀ.
@@ -44,9 +46,9 @@ def conjugate_gradient(
     right_side: PyTree,
     start: PyTree,
     *,
-    tolerance: float | Float[Array, ""],
+    tolerance: Number,
     max_steps: int,
-    ridge: float | Float[Array, ""] = 0.0,
+    ridge: Number = 0.0,
 ) -> tuple[PyTree, Float[Array, ""]]:
     """Solve (A + ρI) x = b for symmetric A over pytrees; returns x and the residual's norm as it is tracked.
 
@@ -94,7 +96,7 @@ def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
     """Σ of elementwise products over two pytrees of the same structure, in float32 or wider."""
     with jax.numpy_dtype_promotion("standard"):  # leaves may differ in dtype
         pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-        products = [jnp.vdot(_at_least_single(a), _at_least_single(b)) for a, b in pairs]
+        products = [jnp.vdot(*(leaf.astype(at_least_single(leaf.dtype)) for leaf in pair)) for pair in pairs]
         return jnp.asarray(sum(products))
 
 
@@ -111,6 +113,6 @@ def ratio(numerator: Float[Array, ""], denominator: Float[Array, ""]) -> Float[A
     return jnp.where(denominator > 0, numerator / jnp.where(denominator > 0, denominator, 1), 0)
 
 
-def _at_least_single(array: Array) -> Array:
-    # Squares of half-precision numbers overflow at 256.
-    return jnp.asarray(array, jnp.promote_types(jnp.result_type(array), jnp.float32))
+def at_least_single(dtype: Any) -> Any:
+    """float32 for half precision, whose squares overflow at 256 and whose sums lose digits; else the same."""
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.dtype(jnp.float32)

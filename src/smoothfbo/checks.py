@@ -1,9 +1,11 @@
 """Mistakes that can be seen before anything is computed: each becomes one sentence."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -50,9 +52,7 @@ def require_floating(tree: PyTree, name: str) -> None:
     for path, leaf in leaves:
         dtype = jnp.result_type(leaf)
         if not jnp.issubdtype(dtype, jnp.floating):
-            raise ValueError(
-                f"{path} has dtype {dtype}; allowed are floating-point dtypes such as float32 or float64."
-            )
+            raise ValueError(f"{path} has dtype {dtype}; allowed are floating-point dtypes such as float32 or float64.")
 
 
 def require_finite(tree: PyTree, name: str) -> None:
@@ -65,9 +65,7 @@ def require_finite(tree: PyTree, name: str) -> None:
         if bad.any():
             first = tuple(int(i) for i in np.argwhere(bad)[0])
             where = f" at index {first}" if first else ""
-            raise ValueError(
-                f"{path} must be finite, got {values[first]}{where} ({int(bad.sum())} such values)."
-            )
+            raise ValueError(f"{path} must be finite, got {values[first]}{where} ({int(bad.sum())} such values).")
 
 
 def require_integer(value: object, name: str, minimum: int) -> None:
@@ -76,7 +74,7 @@ def require_integer(value: object, name: str, minimum: int) -> None:
 
 
 def require_range(
-    value: object, name: str, low: float, high: float = float("inf"), *, open_low: bool = False
+    value: object, name: str, low: float | int, high: float | int = math.inf, *, open_low: bool = False
 ) -> None:
     """Check a number that is concrete; a traced one (inside vmap or inject_hyperparams) passes."""
     if isinstance(value, jax.core.Tracer):

@@ -75,9 +75,7 @@ class Online(eqx.Module):
         project: Callable[[PyTree], PyTree] | None = None,
     ):
         if not isinstance(hypergradient, AbstractHypergradient):
-            raise TypeError(
-                f"hypergradient must be Functional, Implicit, Unrolled or Oracle, got {hypergradient!r}."
-            )
+            raise TypeError(f"hypergradient must be Functional, Implicit, Unrolled or Oracle, got {hypergradient!r}.")
         if not isinstance(optimiser, optax.GradientTransformation):
             raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
@@ -91,7 +89,8 @@ class Online(eqx.Module):
         checks.require_floating(outer, "outer")
         checks.require_finite(outer, "outer")
         if self.project is not None:
-            projected = checks.abstract_call(self.project, "project", outer=outer)
+            with jax.numpy_dtype_promotion("standard"):
+                projected = checks.abstract_call(self.project, "project", outer=outer)
             if not checks.same_shapes(projected, outer):
                 raise ValueError(
                     "project must keep structure, shapes and dtypes of outer, "
@@ -169,7 +168,7 @@ class AbstractStream(eqx.Module):
 
     @abstractmethod
     def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State
+        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
     ) -> tuple[PyTree, Any, Problem | None]:
         """The next state, the data of this round, and the problem of this round (None: the usual one).
 
@@ -186,7 +185,7 @@ class FunctionStream(AbstractStream):
         return (), self.function(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0))
 
     def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State
+        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
     ) -> tuple[PyTree, Any, Problem | None]:
         del learner
         return state, self.function(round, key), None
@@ -214,7 +213,7 @@ class RecordedStream(AbstractStream):
         return (), jax.tree.map(lambda leaf: leaf[0], self.data)
 
     def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State
+        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
     ) -> tuple[PyTree, Any, Problem | None]:
         del key, learner
         data = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, round, keepdims=False), self.data)
@@ -269,9 +268,7 @@ def run(
     if isinstance(stream, RecordedStream) and checks.is_concrete(state.learner.round):
         done = int(state.learner.round)
         if done + rounds > stream.rounds:
-            raise ValueError(
-                f"rounds={rounds} after {done} rounds done, but the recorded stream has {stream.rounds}."
-            )
+            raise ValueError(f"rounds={rounds} after {done} rounds done, but the recorded stream has {stream.rounds}.")
     return _scan(algorithm, stream, state, rounds, record)
 
 
@@ -319,7 +316,10 @@ def _where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
 def _keep_finite(new: PyTree, old: PyTree) -> PyTree:
     """Part by part of the warm state: the new one if it is finite throughout, else the old one."""
     parts, structure = jax.tree.flatten(new, is_leaf=lambda node: node is not new)
-    kept = [_where(_all_finite(part), part, former) for part, former in zip(parts, structure.flatten_up_to(old), strict=True)]
+    kept = [
+        _where(_all_finite(part), part, former)
+        for part, former in zip(parts, structure.flatten_up_to(old), strict=True)
+    ]
     return jax.tree.unflatten(structure, kept)
 
 

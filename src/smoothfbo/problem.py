@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
@@ -61,9 +62,7 @@ class Problem(eqx.Module):
     def outer_mean(self, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
         return _mean(self.outer_loss, outer, predictions, samples)
 
-    def inner_curvature(
-        self, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree, direction: PyTree
-    ) -> PyTree:
+    def inner_curvature(self, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree, direction: PyTree) -> PyTree:
         """∂²_v ℓ_in(λ, v, x, y) · direction at one sample, without forming the Hessian."""
         slope = jax.grad(self.inner_loss, argnums=1)
         return jax.jvp(lambda v: slope(outer, v, x, y), (prediction,), (direction,))[1]
@@ -112,7 +111,7 @@ def check_data(data: Data) -> None:
 
 
 def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Data) -> None:
-    """Raise if the losses do not fit λ, the predictions and the data, or ℓ_in has no curvature in v."""
+    """Raise if the losses do not fit λ, the predictions and the data."""
     if not isinstance(problem, Problem):
         raise TypeError(f"problem must be a smoothfbo.Problem, got {problem!r}.")
     checks.require_floating(prediction, "the inner function's prediction")
@@ -126,24 +125,27 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
             raise ValueError(
                 f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)}."
             )
-    if checks.is_concrete((outer, data)):
-        _check_curvature(problem, outer, prediction, data.inner)
 
 
 def _is_floating(value: jax.ShapeDtypeStruct) -> bool:
     return jnp.issubdtype(value.dtype, jnp.floating)
 
 
-def _check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
+def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
+    """Raise if ∂²_v ℓ_in vanishes on all samples, where this can be seen now."""
     # Irrational offsets rather than zeros: a loss such as v⁴ has no curvature at 0 but has it elsewhere.
     points = jax.tree.map(lambda v: jnp.full((samples.size, *v.shape), 0.6180339, v.dtype), prediction)
     directions = jax.tree.map(lambda v: jnp.full(v.shape, 1.4142135, v.dtype), points)
-    curvature = eqx.filter_jit(jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0)))
-    products = curvature(outer, points, *samples, directions)
-    if not any(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(products)):
+    products = _curvatures(problem, outer, points, samples, directions)
+    if checks.is_concrete(products) and not any(np.any(leaf) for leaf in jax.tree.leaves(products)):
         raise ValueError(
             "inner_loss has no curvature in the prediction: its second derivative is zero on all "
             f"{samples.size} samples of data.inner at the initial outer variable, so the inner problem has no "
             "unique solution. Use a loss that is strictly convex in the prediction, and an outer variable that "
             "does not switch it off (weights that are all zero do)."
         )
+
+
+@eqx.filter_jit
+def _curvatures(problem: Problem, outer: PyTree, points: PyTree, samples: Samples, directions: PyTree) -> PyTree:
+    return jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))(outer, points, *samples, directions)

@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from smoothfbo import checks
-
-Number = float | Float[Array, ""]
+from smoothfbo.algebra import at_least_single
+from smoothfbo.types import Number
 
 
 class _Sum(NamedTuple):
@@ -32,8 +32,9 @@ class _Sum(NamedTuple):
 class SmoothingState(NamedTuple):
     """State of `window_average` and `discounted_average`; `average` is the gradient last handed on."""
 
-    count: Int[Array, ""]
+    rounds: Int[Array, ""]  # so far, and once the window is full, modulo its length
     history: PyTree  # the last w gradients, slot t mod w
+    leaving: PyTree  # the gradient that leaves the window in the next round
     recent: _Sum
     older: _Sum
     average: PyTree
@@ -85,43 +86,39 @@ def discounted_average(
         if jax.tree.leaves(params):  # none if optax.multi_transform sends everything elsewhere
             checks.require_floating(params, "params")
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
-        wide = jax.tree.map(lambda p: jnp.zeros(p.shape, _accumulator(p.dtype)), params)
+        wide = jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_single(p.dtype)), params)
         return SmoothingState(
-            count=jnp.zeros((), jnp.int32),
+            rounds=jnp.zeros((), jnp.int32),
             history=jax.tree.map(lambda p: jnp.zeros((slots, *p.shape), p.dtype), params),
+            leaving=zeros,
             recent=_Sum(wide, wide),
             older=_Sum(wide, wide),
             average=zeros,
         )
 
-    def update(
-        updates: PyTree, state: SmoothingState, params: PyTree | None = None
-    ) -> tuple[PyTree, SmoothingState]:
+    def update(updates: PyTree, state: SmoothingState, params: PyTree | None = None) -> tuple[PyTree, SmoothingState]:
         del params
         length = jnp.asarray(window, jnp.int32)
         # The counter runs over [0, 2w): beyond w it only has to say "full" and where in the block we are.
-        slot = jnp.where(state.count >= length, state.count - length, state.count)
+        rounds = jnp.where(state.rounds + 1 == 2 * length, length, state.rounds + 1)
+        slot, next_slot = (jnp.where(n >= length, n - length, n) for n in (state.rounds, rounds))
+        history = jax.tree.map(lambda h, g: jax.lax.dynamic_update_index_in_dim(h, g, slot, 0), state.history, updates)
+        # What leaves in the next round is read now, after the write: a read before it, of the buffer that is
+        # about to change, makes XLA copy all of the buffer in every round.
+        leaving = jax.tree.map(lambda h: jax.lax.dynamic_index_in_dim(h, next_slot, keepdims=False), history)
         starts_block = slot == 0
-        leaving = jax.tree.map(lambda h: jax.lax.dynamic_index_in_dim(h, slot, keepdims=False), state.history)
-        history = jax.tree.map(
-            lambda h, g: jax.lax.dynamic_update_index_in_dim(h, g.astype(h.dtype), slot, 0),
-            state.history,
-            updates,
-        )
         older = _choose(starts_block, state.recent, state.older)
         recent = _choose(starts_block, jax.tree.map(jnp.zeros_like, state.recent), state.recent)
-        older = _decay_and_add(older, discount, leaving, lambda eta: -(eta ** length.astype(eta.dtype)))
+        older = _decay_and_add(older, discount, state.leaving, lambda eta: -(eta ** length.astype(eta.dtype)))
         recent = _decay_and_add(recent, discount, updates, jnp.ones_like)
-        stored = jnp.minimum(state.count + 1, length) if normalise == "filled" else length
+        stored = jnp.minimum(state.rounds + 1, length) if normalise == "filled" else length
 
         def average(new: Array, new_error: Array, old: Array, old_error: Array, update: Array) -> Array:
             total = (new + old) + (new_error + old_error)
             return (total / _total_weight(discount, stored, total.dtype)).astype(update.dtype)
 
         averages = jax.tree.map(average, *recent, *older, updates)
-        count = state.count + 1
-        count = jnp.where(count >= 2 * length, length, count)
-        return averages, SmoothingState(count, history, recent, older, averages)
+        return averages, SmoothingState(rounds, history, leaving, recent, older, averages)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
@@ -195,11 +192,6 @@ def _check_window(window: Any, capacity: int | None) -> int:
     return window
 
 
-def _accumulator(dtype: Any) -> Any:
-    """Sums of half-precision gradients are kept in float32."""
-    return jnp.promote_types(dtype, jnp.float32)
-
-
 def _choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
@@ -216,7 +208,9 @@ def _decay_and_add(total: _Sum, discount: Number, terms: PyTree, factor: Callabl
         return result, eta * error + lost
 
     leaves, structure = jax.tree.flatten(terms)
-    pairs = [add(*each) for each in zip(jax.tree.leaves(total.value), jax.tree.leaves(total.error), leaves, strict=True)]
+    pairs = [
+        add(*each) for each in zip(jax.tree.leaves(total.value), jax.tree.leaves(total.error), leaves, strict=True)
+    ]
     return _Sum(*(jax.tree.unflatten(structure, [pair[part] for pair in pairs]) for part in (0, 1)))
 
 

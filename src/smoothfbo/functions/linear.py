@@ -9,8 +9,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import solve_positive
+from smoothfbo.algebra import solve_positive, squared_norm
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
+from smoothfbo.types import Number
 
 
 class Linear(AbstractFunction):
@@ -33,7 +34,7 @@ class Linear(AbstractFunction):
 
     features: Callable[[PyTree], Float[Array, " p"]]
     prediction: PyTree | None
-    ridge: float | Float[Array, ""]
+    ridge: Number
     bias: bool = eqx.field(static=True)
     steps: int = eqx.field(static=True)
 
@@ -42,7 +43,7 @@ class Linear(AbstractFunction):
         features: Callable[[PyTree], Array],
         *,
         prediction: PyTree | None = None,
-        ridge: float | Float[Array, ""] = 0.0,
+        ridge: Number = 0.0,
         bias: bool = False,
         steps: int = 1,
     ):
@@ -73,7 +74,7 @@ class Linear(AbstractFunction):
         return function
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
-        return 0.5 * self.ridge * sum(jnp.sum(weight**2) for weight in jax.tree.leaves(params))
+        return 0.5 * self.ridge * squared_norm(params)
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         del key

@@ -32,6 +32,7 @@ class Network(AbstractFunction):
     """
 
     make: Any
+    frozen: Any  # the part of the module that is not trained: activations, sizes, integers
     optimiser: optax.GradientTransformation
     steps: int = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
@@ -64,14 +65,15 @@ class Network(AbstractFunction):
         checks.require_integer(unroll, "unroll", 1)
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
-        self.make, self.optimiser, self.steps = make, optimiser, steps
+        self.make, self.frozen = make, None if is_pair else _frozen_part(make)
+        self.optimiser, self.steps = optimiser, steps
         self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
 
     def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None = None) -> FunctionState:  # noqa: ARG002
         def initial(key: PRNGKeyArray) -> PyTree:
             if isinstance(self.make, tuple):
                 return self.make[0](key, x)
-            return _split(self.make(key))[0]
+            return eqx.filter(self.make(key), eqx.is_inexact_array)
 
         # One lane after the other under vmap: batched LAPACK calls (the QR of an orthogonal initialisation)
         # can deadlock XLA's CPU thread pool.
@@ -83,8 +85,7 @@ class Network(AbstractFunction):
         if isinstance(self.make, tuple):
             apply = self.make[1]
             return lambda x: apply(params, x)
-        # The part that is not trained (activations, integers) is the same for every key.
-        return eqx.combine(params, _split(self.make(jax.random.key(0)))[1])
+        return eqx.combine(params, self.frozen)
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         if self.penalty is None:
@@ -107,7 +108,17 @@ class Network(AbstractFunction):
         return jax.lax.scan(update, state, keys, unroll=self.unroll)[0]
 
 
-def _split(module: PyTree) -> tuple[PyTree, PyTree]:
+def _frozen_part(make: Any) -> PyTree:
+    """Everything of a module but its floating-point arrays. It must be the same for every key."""
+    key = jax.random.key(0)
+    module = eqx.filter_eval_shape(make, key)
     if not callable(module):
         raise TypeError(f"make(key) must return a callable module, got {module!r}.")
-    return eqx.partition(module, eqx.is_inexact_array)
+    if any(not jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(module) if _is_shape(leaf)):
+        module = make(key)  # integer arrays are needed with their values
+        return eqx.filter(module, eqx.is_inexact_array, inverse=True)
+    return eqx.filter(module, _is_shape, inverse=True)
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)

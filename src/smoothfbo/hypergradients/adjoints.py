@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ from smoothfbo.problem import Data, Problem, Samples
 class AbstractAdjoint(eqx.Module):
     """Finds the values of the adjoint at the samples of the final inner mini-batch."""
 
-    paired: eqx.AbstractClassVar[bool]  # whether inner and outer samples are the same, row by row
+    paired: ClassVar[bool]  # whether inner and outer samples are the same, row by row
 
     @abstractmethod
     def init(
@@ -52,7 +52,7 @@ class Fitted(AbstractAdjoint):
     """
 
     function: Any
-    paired = False
+    paired: ClassVar[bool] = False
 
     def init(
         self, inner: Callable[[PyTree], PyTree], x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray
@@ -100,7 +100,7 @@ class Pointwise(AbstractAdjoint):
     at the same state and action, with different targets.
     """
 
-    paired = True
+    paired: ClassVar[bool] = True
 
     def init(
         self, inner: Callable[[PyTree], PyTree], x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray
@@ -163,9 +163,7 @@ def adjoint_objective(
     )
 
 
-def _relative_residual(
-    function: AbstractFunction, params: PyTree, objective: tuple[Term, Term]
-) -> Float[Array, ""]:
+def _relative_residual(function: AbstractFunction, params: PyTree, objective: tuple[Term, Term]) -> Float[Array, ""]:
     remainder = jax.grad(lambda params: objective_value(function, params, objective))(params)
     right_side = jax.grad(lambda params: objective[1].mean(function.bind(params)))(params)
     return ratio(norm(remainder), norm(right_side))

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
-from smoothfbo.problem import Data, Problem, Samples, check_data, check_problem
+from smoothfbo.problem import Data, Problem, Samples, check_curvature, check_data, check_problem
 
 
 class Estimate(NamedTuple):
@@ -50,15 +50,24 @@ def init_inner(
         raise TypeError(f"data must be a smoothfbo.Data(inner=Samples(x, y), outer=Samples(x, y)), got {data!r}.")
     check_data(data)
     x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
-    if not checks.same_shapes(x, jax.tree.map(lambda leaf: leaf[0], data.outer.x)):
+    state = inner.init(key, x, None)
+    prediction = check_round(inner, state, problem, outer, data)
+    check_curvature(problem, outer, prediction, data.inner)
+    return state, x, prediction
+
+
+def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem, outer: PyTree, data: Data) -> PyTree:
+    """Raise if the data of a round do not fit; return the shape of a prediction. Costs nothing once compiled."""
+    check_data(data)
+    x, x_outer = (jax.tree.map(lambda leaf: leaf[0], samples.x) for samples in (data.inner, data.outer))
+    if not checks.same_shapes(x, x_outer):
         raise ValueError(
             "data.inner.x and data.outer.x must hold inputs of the same form, because the inner function is "
             f"evaluated on both; got {checks.describe(data.inner.x)} and {checks.describe(data.outer.x)}."
         )
-    state = inner.init(key, x, None)
     prediction = checks.abstract_call(inner.bind(state.params), "the inner function", x=x)
     check_problem(problem, outer, prediction, data)
-    return state, x, prediction
+    return prediction
 
 
 def inner_objective(problem: Problem, outer: PyTree, samples: Samples) -> tuple[Term, ...]:

@@ -14,6 +14,7 @@ from smoothfbo.hypergradients.base import (
     AbstractHypergradient,
     Estimate,
     add,
+    check_round,
     final_data,
     init_inner,
     inner_objective,
@@ -54,7 +55,7 @@ class Functional(AbstractHypergradient):
         if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
             raise TypeError(f"adjoint must be a Network, a Linear or Pointwise(), got {adjoint!r}.")
         self.inner = inner
-        self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else Fitted(adjoint)
+        self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else Fitted(function=adjoint)
         self.batch_size = batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionalState:
@@ -66,19 +67,16 @@ class Functional(AbstractHypergradient):
     def __call__(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState]:
+        check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_adjoint, key_final = jax.random.split(key, 3)
         final = final_data(data, self.batch_size, key_final, paired=self.adjoint.paired)
 
         inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         module = self.inner.bind(inner.params)
-        adjoints, adjoint, residual = self.adjoint(
-            problem, outer, module, state.adjoint, data, final, key_adjoint
-        )
+        adjoints, adjoint, residual = self.adjoint(problem, outer, module, state.adjoint, data, final, key_adjoint)
 
         explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
-        implicit = problem.implicit(
-            outer, predict(self.inner, inner.params, final.inner), adjoints, final.inner
-        )
+        implicit = problem.implicit(outer, predict(self.inner, inner.params, final.inner), adjoints, final.inner)
         estimate = Estimate(
             gradient=add(explicit, implicit),
             explicit=explicit,

@@ -16,15 +16,16 @@ from smoothfbo.hypergradients.base import (
     AbstractHypergradient,
     Estimate,
     add,
+    check_round,
     final_data,
     init_inner,
     inner_objective,
     predict,
 )
 from smoothfbo.problem import Data, Problem
+from smoothfbo.types import Number
 
 Operator = Callable[[PyTree], PyTree]
-Number = float | Float[Array, ""]
 
 
 class AbstractInverse(eqx.Module):
@@ -48,9 +49,7 @@ class ConjugateGradient(AbstractInverse):
     max_steps: int = eqx.field(static=True)
     warm_start: bool = eqx.field(static=True)
 
-    def __init__(
-        self, *, ridge: Number = 0.0, tolerance: Number = 1e-5, max_steps: int = 100, warm_start: bool = True
-    ):
+    def __init__(self, *, ridge: Number = 0.0, tolerance: Number = 1e-5, max_steps: int = 100, warm_start: bool = True):
         checks.require_range(ridge, "ridge", 0.0)
         checks.require_range(tolerance, "tolerance", 0.0, open_low=True)
         checks.require_integer(max_steps, "max_steps", 1)
@@ -123,9 +122,7 @@ class Implicit(AbstractHypergradient):
     inverse: AbstractInverse
     batch_size: int | None = eqx.field(static=True)
 
-    def __init__(
-        self, inner: Any, inverse: AbstractInverse | None = None, *, batch_size: int | None = None
-    ):
+    def __init__(self, inner: Any, inverse: AbstractInverse | None = None, *, batch_size: int | None = None):
         if inverse is not None and not isinstance(inverse, AbstractInverse):
             raise TypeError(f"inverse must be ConjugateGradient, Neumann or Identity, got {inverse!r}.")
         if batch_size is not None:
@@ -140,6 +137,7 @@ class Implicit(AbstractHypergradient):
     def __call__(
         self, problem: Problem, outer: PyTree, state: ImplicitState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, ImplicitState]:
+        check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_final = jax.random.split(key)
         final = final_data(data, self.batch_size, key_final)
         inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)

@@ -12,6 +12,7 @@ from smoothfbo.functions.base import AbstractFunction, FunctionState
 from smoothfbo.hypergradients.base import (
     AbstractHypergradient,
     Estimate,
+    check_round,
     final_data,
     init_inner,
     inner_objective,
@@ -47,6 +48,7 @@ class Unrolled(AbstractHypergradient):
     def __call__(
         self, problem: Problem, outer: PyTree, state: FunctionState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionState]:
+        check_round(self.inner, state, problem, outer, data)
         key_inner, key_final = jax.random.split(key)
         final = final_data(data, self.batch_size, key_final)
 

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from smoothfbo import checks
-
-Number = float | Float[Array, ""]
+from smoothfbo.types import Number
 
 
 class Sinusoidal(eqx.Module):

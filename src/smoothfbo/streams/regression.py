@@ -11,8 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from smoothfbo import checks
 from smoothfbo.online import AbstractStream, State
 from smoothfbo.problem import Data, Problem, Samples
-
-Number = float | Float[Array, ""]
+from smoothfbo.types import Number
 
 
 class Window(NamedTuple):
@@ -85,7 +84,7 @@ class DriftingRegression(AbstractStream):
         return window, self._data(window, *self.draw(jnp.zeros((), jnp.int32), key))
 
     def __call__(
-        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: State
+        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
     ) -> tuple[Window, Data, None]:
         del learner
         x, y = self.draw(round, key)

@@ -1,0 +1,85 @@
+"""Breaks the library on purpose, one place at a time, and shows that a test fails each time: `make mutants`.
+
+Each mutation is (file, old text, new text, tests that must notice). The library is copied to a temporary folder,
+which is put before the installed one on the path; the working tree is never touched.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+HYPERGRADIENTS, SMOOTHING, ONLINE = "test_hypergradients.py", "test_smoothing.py", "test_online.py"
+MUTATIONS = [
+    # the adjoint
+    ("hypergradients/adjoints.py", "return inner_product(a, slope)", "return -inner_product(a, slope)", HYPERGRADIENTS),
+    ("hypergradients/adjoints.py", "return 0.5 * inner_product(", "return inner_product(", HYPERGRADIENTS),
+    ("hypergradients/adjoints.py", "unravel(-_solve_small(", "unravel(_solve_small(", HYPERGRADIENTS),
+    ("hypergradients/adjoints.py", "values = jax.vmap(function.bind(state.params))", "values = jax.vmap(function.bind(jax.tree.map(lambda p: p / data.inner.size, state.params)))", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint)", "return estimate, FunctionalState(inner, state.adjoint)", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint)", "return estimate, FunctionalState(state.inner, adjoint)", HYPERGRADIENTS),
+    # the two terms
+    ("problem.py", "return jax.grad(coupling)(outer)", "return jax.tree.map(jnp.negative, jax.grad(coupling)(outer))", HYPERGRADIENTS),
+    ("problem.py", "return jnp.mean(jax.vmap(loss", "return jnp.sum(jax.vmap(loss", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "gradient=add(explicit, implicit)", "gradient=implicit", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "paired=self.adjoint.paired", "paired=False", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
+    ("hypergradients/base.py", "source = data if data.final is None else data.final", "source = data", HYPERGRADIENTS),
+    # the baselines
+    ("hypergradients/implicit.py", "implicit = _scaled(jax.grad(coupling)(outer), -1.0)", "implicit = jax.grad(coupling)(outer)", HYPERGRADIENTS),
+    ("hypergradients/implicit.py", "length=self.terms - 1", "length=self.terms", HYPERGRADIENTS),
+    ("hypergradients/implicit.py", "return estimate, ImplicitState(inner, solution)", "return estimate, ImplicitState(inner, state.solution)", HYPERGRADIENTS),
+    ("hypergradients/unrolled.py", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n        inner = state\n", HYPERGRADIENTS),
+    ("algebra.py", "new_square / square, direction", "square / new_square, direction", "test_algebra.py"),
+    ("functions/base.py", "function.regulariser(params))", "jnp.zeros(()))", HYPERGRADIENTS),
+    ("functions/linear.py", "gradient = self.ridge * flat", "gradient = 0 * flat", HYPERGRADIENTS),
+    # smoothing
+    ("smoothing.py", "length = jnp.asarray(window, jnp.int32)", "length = jnp.asarray(window, jnp.int32) + 1", SMOOTHING),
+    ("smoothing.py", "lambda h: jax.lax.dynamic_index_in_dim(h, next_slot", "lambda h: jax.lax.dynamic_index_in_dim(h, slot", SMOOTHING),
+    ("smoothing.py", "return result, eta * error + lost", "return result, 0 * error", SMOOTHING),
+    ("smoothing.py", "older = _choose(starts_block, state.recent, state.older)", "older = state.older", SMOOTHING),
+    ("smoothing.py", "theta * new + (1 - theta) * average", "theta * average + (1 - theta) * new", SMOOTHING),
+    ("smoothing.py", "jnp.minimum(state.rounds + 1, length)", "jnp.minimum(state.rounds, length)", SMOOTHING),
+    # the loop
+    ("online.py", "outer=state.outer,\n            hypergradient=estimate", "outer=following.outer,\n            hypergradient=estimate", ONLINE),
+    ("online.py", "outer=_where(finite, outer, state.outer)", "outer=outer", ONLINE),
+    ("online.py", "_keep_finite(warm, state.hypergradient)", "warm", ONLINE),
+    ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
+    ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
+]  # fmt: skip
+
+
+def survives(file: str, old: str, new: str, tests: str) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "smoothfbo"
+        shutil.copytree(ROOT / "src" / "smoothfbo", copy)
+        source = (copy / file).read_text()
+        if source.count(old) != 1:
+            sys.exit(f"{file} must contain this text once, found {source.count(old)} times: {old}")
+        (copy / file).write_text(source.replace(old, new))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests" / tests)]
+        result = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
+        )
+        return result.returncode == 0
+
+
+def main() -> None:
+    survivors = []
+    for number, mutation in enumerate(MUTATIONS, 1):
+        alive = survives(*mutation)
+        survivors += [mutation] if alive else []
+        print(
+            f"{number:2d}/{len(MUTATIONS)} {'SURVIVED' if alive else 'caught  '} {mutation[0]}: {mutation[2][:70]}",
+            flush=True,
+        )
+    if survivors:
+        sys.exit(f"{len(survivors)} mutations were not noticed by any test")
+
+
+if __name__ == "__main__":
+    main()

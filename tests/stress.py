@@ -1,0 +1,56 @@
+"""Twenty fresh processes, each running a vmapped program of every estimator under a time limit.
+
+XLA's CPU back end can deadlock when batched LAPACK calls (orthogonal initialisation, Cholesky) run inside a
+vmapped program. This runs the real programs often enough to see it: `make stress`.
+"""
+
+import subprocess
+import sys
+import time
+
+RUNS, LIMIT = 20, 120
+
+PROGRAM = """
+import equinox as eqx, jax, jax.numpy as jnp, optax, smoothfbo as sf
+from smoothfbo.streams import DriftingRegression, Sinusoidal
+
+def orthogonal_mlp(key):
+    mlp = eqx.nn.MLP(5, 1, 32, 2, jax.nn.gelu, key=key)
+    make = jax.nn.initializers.orthogonal()
+    keys = jax.random.split(key, len(mlp.layers))
+    weights = [make(k, layer.weight.shape) for k, layer in zip(keys, mlp.layers)]
+    return eqx.tree_at(lambda m: [layer.weight for layer in m.layers], mlp, weights)
+
+stream = DriftingRegression(jax.random.key(0), Sinusoidal())
+network = sf.Network(orthogonal_mlp, optax.adam(1e-3), 5, batch_size=32)
+linear = sf.Linear(lambda x: x, prediction=jnp.zeros(1), ridge=1e-2, bias=True)
+estimators = [
+    sf.Functional(network, network, batch_size=32),
+    sf.Functional(network, lambda module: sf.Linear(sf.last_hidden(module), ridge=1e-2)),
+    sf.Functional(linear, linear),
+    sf.Implicit(network, sf.ConjugateGradient(ridge=1e-2)),
+    sf.Implicit(network, sf.Neumann(terms=5, step=0.1)),
+    sf.Implicit(network, sf.Identity()),
+    sf.Unrolled(network),
+]
+for estimator in estimators:
+    optimiser = optax.chain(sf.window_average(10), optax.sgd(1e-1))
+    algorithm = sf.Online(stream.problem(), estimator, optimiser, optax.projections.projection_non_negative)
+    run = jax.jit(jax.vmap(lambda key: sf.run(algorithm, stream, jnp.ones(10), rounds=20, key=key)))
+    _, trace = run(jax.random.split(jax.random.key(1), 8))
+    assert bool(trace.finite.all()), estimator
+"""
+
+
+def main() -> None:
+    for index in range(RUNS):
+        begin = time.perf_counter()
+        try:
+            subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            sys.exit(f"run {index + 1} of {RUNS} hung: no result after {LIMIT} s")
+        print(f"run {index + 1:2d} of {RUNS}: {time.perf_counter() - begin:5.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
