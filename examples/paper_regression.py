@@ -44,7 +44,7 @@ def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
     stream = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
     inputs = jax.random.normal(jax.random.key(1), (2_000, 5))
 
-    def record(info: sf.Info) -> dict[str, jax.Array]:
+    def record(state: sf.State, info: sf.Info) -> dict[str, jax.Array]:
         objective, exact = jax.value_and_grad(stream.objective)(info.outer, info.round, inputs)
         cosine = jnp.vdot(info.used, exact) / (info.used_norm * jnp.linalg.norm(exact) + 1e-30)
         return {
@@ -123,7 +123,7 @@ def main() -> None:
     draw(results, path)
     console.print(
         "Averaging brings the used hypergradient closer to the exact one. The proxy Σ‖used gradient‖² shrinks for "
-        "any averaged noise, so judge by the cosine and by the exact objective, which hardly differs here."
+        "any averaged noise, so judge by the cosine and by the exact objective, which does not improve at this step."
     )
     console.print(f"Figure: {path}")
 

@@ -186,7 +186,7 @@ def test_live_steps_equal_the_compiled_run(key):
 def test_trace_records_what_was_played_and_used(key):
     """λ before the update; raw and smoothed gradients; SGD moves by the smoothed one, then projects."""
     algorithm = online(window=3, rate=0.7)
-    _, trace = sf.run(algorithm, regression(), jnp.ones(4), rounds=15, key=key, record=lambda info: info)
+    _, trace = sf.run(algorithm, regression(), jnp.ones(4), rounds=15, key=key, record=lambda state, info: info)
     np.testing.assert_array_equal(trace.outer[0], np.ones(4))
     np.testing.assert_allclose(trace.used, windowed_means(trace.hypergradient, 3), rtol=1e-10, atol=1e-14)
     moved = np.maximum(trace.outer[:-1] - 0.7 * trace.used[:-1], 0)
@@ -196,6 +196,17 @@ def test_trace_records_what_was_played_and_used(key):
     np.testing.assert_array_equal(trace.round, np.arange(15))
     assert trace.explicit_norm.max() == 0  # the outer loss of this problem does not contain λ
     np.testing.assert_allclose(trace.implicit_norm, trace.hypergradient_norm)
+
+
+def test_every_round_draws_its_own_mini_batches(key):
+    """The same data and λ in every round: the estimates differ because their mini-batches do, and so do the data."""
+    data = ridge_data(Ridge.draw(2))
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear(), batch_size=5), optax.set_to_zero())
+    _, trace = sf.run(algorithm, lambda t, k: data, jnp.zeros(3), rounds=20, key=key)
+    assert len(np.unique(trace.hypergradient_norm)) == 20
+    seen = sf.Online(None, sf.Oracle(lambda outer, data, key: data * outer), optax.set_to_zero())
+    _, trace = sf.run(seen, lambda t, k: jax.random.normal(k), jnp.ones(1), rounds=20, key=key)
+    assert len(np.unique(trace.hypergradient_norm)) == 20
 
 
 def test_window_one_equals_no_smoothing_in_a_run(key):
@@ -340,4 +351,4 @@ def test_what_is_not_recorded_is_not_computed(key):
         run = jax.jit(lambda state: sf.run(algorithm, stream, rounds=3, state=state, record=record))
         return run.lower(state).compile().cost_analysis()["flops"]
 
-    assert operations(lambda info: info.outer) < 0.95 * operations(lambda info: info)
+    assert operations(lambda state, info: info.outer) < 0.95 * operations(lambda state, info: info)

@@ -1,21 +1,28 @@
-"""SmoothFBO: non-stationary functional bilevel optimisation in JAX."""
+"""SmoothFBO: non-stationary functional bilevel optimisation in JAX.
 
-from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
-from smoothfbo.hypergradients import (
-    AbstractHypergradient,
-    ConjugateGradient,
-    Estimate,
-    Functional,
-    Identity,
-    Implicit,
-    Neumann,
-    Oracle,
-    Pointwise,
-    Unrolled,
-)
-from smoothfbo.online import AbstractStream, Info, Online, RunState, State, run, start
-from smoothfbo.problem import Data, Problem, Samples
-from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
+The public names are imported when they are first used: `smoothfbo --help` needs no jax.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
+    from smoothfbo.hypergradients import (
+        AbstractHypergradient,
+        ConjugateGradient,
+        Estimate,
+        Functional,
+        Identity,
+        Implicit,
+        Neumann,
+        Oracle,
+        Pointwise,
+        Unrolled,
+    )
+    from smoothfbo.online import AbstractStream, Info, Online, RunState, State, run, start
+    from smoothfbo.problem import Data, Problem, Samples
+    from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
 
 __version__ = "0.1.0"
 
@@ -49,3 +56,37 @@ __all__ = [
     "start",
     "window_average",
 ]
+
+_HOME = {
+    name: module
+    for module, names in {
+        "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
+        "hypergradients": (
+            "AbstractHypergradient",
+            "ConjugateGradient",
+            "Estimate",
+            "Functional",
+            "Identity",
+            "Implicit",
+            "Neumann",
+            "Oracle",
+            "Pointwise",
+            "Unrolled",
+        ),
+        "online": ("AbstractStream", "Info", "Online", "RunState", "State", "run", "start"),
+        "problem": ("Data", "Problem", "Samples"),
+        "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
+    }.items()
+    for name in names
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'smoothfbo' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"smoothfbo.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -228,8 +228,9 @@ class RunState(NamedTuple):
     key: UInt32[Array, "words"]
 
 
-def without_vectors(info: Info) -> Info:
+def without_vectors(state: State, info: Info) -> Info:
     """What `run` records of a round by default: everything but the two gradient vectors."""
+    del state
     return info._replace(hypergradient=None, used=None)
 
 
@@ -249,13 +250,14 @@ def run(
     rounds: int,
     key: PRNGKeyArray | None = None,
     state: RunState | None = None,
-    record: Callable[[Info], Any] = without_vectors,
+    record: Callable[[State, Info], Any] = without_vectors,
 ) -> tuple[RunState, Any]:
     """`rounds` rounds in one compiled scan; returns the final state and the trace (records stacked over rounds).
 
     Start with `outer` and `key`, or continue with the `state` that an earlier call returned: a run in pieces
-    gives the same bits as one run, and a short run is a prefix of a long one. What `record` leaves out is not
-    computed. `run` can be vmapped over keys and over every number of the algorithm, the stream and `outer`.
+    gives the same bits as one run, and a short run is a prefix of a long one. `record` takes the state after the
+    round and its `Info` and returns what to keep of them; what it leaves out is not computed. `run` can be vmapped
+    over keys and over every number of the algorithm, the stream and `outer`.
     """
     checks.require_integer(rounds, "rounds", 1)
     stream = as_stream(stream)
@@ -292,14 +294,14 @@ def _init_stream(stream: AbstractStream, key: PRNGKeyArray) -> tuple[PyTree, Any
 
 @eqx.filter_jit
 def _scan(
-    algorithm: Online, stream: AbstractStream, state: RunState, rounds: int, record: Callable[[Info], Any]
+    algorithm: Online, stream: AbstractStream, state: RunState, rounds: int, record: Callable[[State, Info], Any]
 ) -> tuple[RunState, Any]:
     def one_round(state: RunState, _: None) -> tuple[RunState, Any]:
         index = state.learner.round
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), index)
         stream_state, data, problem = stream(state.stream, index, key, state.learner)
         learner, info = algorithm.step(state.learner, data, problem)
-        return RunState(learner, stream_state, state.key), record(info)
+        return RunState(learner, stream_state, state.key), record(learner, info)
 
     return jax.lax.scan(one_round, state, length=rounds)
 

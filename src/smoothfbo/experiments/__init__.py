@@ -1,0 +1,1 @@
+"""What to run: a configuration and a function for each experiment."""

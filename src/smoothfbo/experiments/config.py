@@ -1,0 +1,65 @@
+"""Configurations of the experiments. No jax here: `--help` must be quick."""
+
+from dataclasses import dataclass
+
+from smoothfbo.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TheoryConfig:
+    """Check every lemma, theorem and corollary of the paper by experiment, where all quantities are known.
+
+    Three problems: an oracle problem (Algorithm 1), a functional bilevel problem with inexact inner and adjoint solves
+    (Algorithm 3), and a linear inner predictor (the reduction lemma). Expectations are means over `lanes` runs.
+    """
+
+    lanes: int = 200
+    """Independent runs per setting, over which expectations are taken."""
+    rounds: int = 200
+    """Rounds T of each run."""
+    windows: tuple[int, ...] = (1, 2, 4, 8, 16, 64)
+    """Smoothing windows w."""
+    drifts: tuple[float, ...] = (0.0, 0.02, 0.1)
+    """How far the problem moves per round."""
+    step: float = 1.0
+    """Outer step as a fraction of the largest one of the theorem: 1/L for the oracle, 4/(5L) for estimates."""
+    small_step: float = 0.1
+    """A second, smaller fraction, for which the same proof holds with 2/α in place of 2L or 5L/2."""
+    allow_large_step: bool = False
+    """Run fractions above 1 all the same; the results are marked as outside the assumptions."""
+    horizons: tuple[int, ...] = (100, 316, 1_000, 3_162, 10_000, 31_623, 100_000)
+    """Numbers of rounds for the growth of the regret with T."""
+    exponents: tuple[float, ...] = (0.333, 0.5, 0.667)
+    """Windows w = ⌈T^exponent⌉ for the growth of the regret."""
+    growth_lanes: int = 16
+    """Independent runs per horizon."""
+    seed: int = 0
+    """Seed of all randomness."""
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "growth_lanes"):
+            _require(getattr(self, name) >= 2, name, getattr(self, name), "an integer of at least 2")
+        _require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
+        _require(len(self.windows) > 0, "windows", self.windows, "at least one window")
+        for window in self.windows:
+            _require(1 <= window <= self.rounds, "windows", window, f"between 1 and rounds = {self.rounds}")
+        for drift in self.drifts:
+            _require(0 <= drift < float("inf"), "drifts", drift, "finite and not negative")
+        for name in ("step", "small_step"):
+            fraction = getattr(self, name)
+            _require(0 < fraction < float("inf"), name, fraction, "positive")
+            if fraction > 1 and not self.allow_large_step:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} {fraction:g} is more than the theorems allow (1); use at most 1, or "
+                    "--allow-large-step to run it and mark the result."
+                )
+        _require(len(self.horizons) >= 3, "horizons", self.horizons, "at least three horizons")
+        for horizon in self.horizons:
+            _require(horizon >= 10, "horizons", horizon, "integers of at least 10")
+        for exponent in self.exponents:
+            _require(0 < exponent < 1, "exponents", exponent, "between 0 and 1")
+
+
+def _require(condition: bool, name: str, value: object, allowed: str) -> None:
+    if not condition:
+        raise UsageError(f"--{name.replace('_', '-')} must be {allowed}, got {value}.")

@@ -1,0 +1,1 @@
+"""Tables and figures from stored results; nothing here computes an experiment."""

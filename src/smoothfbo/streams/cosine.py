@@ -1,0 +1,82 @@
+"""A drifting, bounded, smooth, non-convex objective with every quantity of the theory in closed form."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from smoothfbo import checks
+from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.types import Number
+
+
+def travelled(round: Int[Array, "..."], speed: Number, slowing: Number) -> Float[Array, "..."]:
+    """How far something has moved whose speed after t rounds is speed·(1 + t)^−slowing.
+
+    `slowing` = 0 is a constant speed, so that the total variation grows linearly in T; 1/2 makes it grow like √T.
+    """
+    slowing = jnp.asarray(slowing, jnp.result_type(float))
+    time = 1 + jnp.asarray(round, slowing.dtype)
+    exponent = 1 - slowing
+    is_one = exponent == 0
+    power = (time**exponent - 1) / jnp.where(is_one, 1, exponent)
+    return speed * jnp.where(is_one, jnp.log(time), power)
+
+
+class DriftingCosine(eqx.Module):
+    """F_t(λ) = −L Σ_j cos(λ_j − c_{t,j}) with drifting centres c_t, and an oracle for its gradient.
+
+    L-smooth, |F_t| ≤ Q = L·d, non-convex, and without constraints. The centres move along (±1, …, ±1)·`travelled`,
+    and `wobble` to and fro from round to round. The oracle adds Gaussian noise with E‖ξ‖² = σ².
+    """
+
+    dimension: int = eqx.field(static=True, default=4)
+    smoothness: Number = 1.0
+    noise: Number = 1.0  # σ
+    speed: Number = 0.02
+    slowing: Number = 0.0
+    wobble: Number = 0.0
+
+    def __check_init__(self) -> None:
+        checks.require_integer(self.dimension, "dimension", 1)
+        checks.require_range(self.smoothness, "smoothness", 0.0, open_low=True)
+        checks.require_range(self.noise, "noise", 0.0)
+
+    @property
+    def objective_bound(self) -> Number:
+        """Q."""
+        return self.smoothness * self.dimension
+
+    def centre(self, round: Int[Array, ""]) -> Float[Array, " d"]:
+        coordinates = jnp.arange(self.dimension, dtype=jnp.result_type(float))
+        direction = jnp.where(coordinates % 2 == 0, 1.0, -1.0)
+        to_and_fro = jnp.where(round % 2 == 0, self.wobble, -self.wobble)
+        return coordinates + direction * travelled(round, self.speed, self.slowing) + to_and_fro
+
+    def objective(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, ""]:
+        return -self.smoothness * jnp.sum(jnp.cos(outer - self.centre(round)))
+
+    def gradient(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " d"]:
+        return self.smoothness * jnp.sin(outer - self.centre(round))
+
+    def oracle(self) -> Oracle:
+        """∇F_t(λ) plus noise; the data of a round is its index."""
+
+        def draw(outer: Array, round: Array, key: PRNGKeyArray) -> Array:
+            scale = self.noise / jnp.sqrt(jnp.asarray(self.dimension, outer.dtype))
+            return self.gradient(round, outer) + scale * jax.random.normal(key, outer.shape, outer.dtype)
+
+        return Oracle(draw, objective=lambda outer, round: self.objective(round, outer))
+
+    @staticmethod
+    def stream(round: Int[Array, ""], key: PRNGKeyArray) -> Int[Array, ""]:
+        del key
+        return round
+
+    def suprema(self, rounds: int) -> Float[Array, " changes"]:
+        """sup_λ |F_{t+1}(λ) − F_t(λ)| = 2L Σ_j |sin((c_{t+1,j} − c_{t,j})/2)|, exactly, for t = 0, …, rounds−2.
+
+        Each coordinate's difference is a cosine of that amplitude, and the coordinates can be chosen on their own.
+        """
+        centres = jax.vmap(self.centre)(jnp.arange(rounds))
+        return 2 * self.smoothness * jnp.sum(jnp.abs(jnp.sin(jnp.diff(centres, axis=0) / 2)), axis=1)

@@ -1,0 +1,131 @@
+"""The laboratory as a user runs it: files, verdicts, exit status, messages."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from smoothfbo import cli, regret
+from smoothfbo.experiments.config import TheoryConfig
+from smoothfbo.experiments.growth import growth_slopes
+from smoothfbo.experiments.statements import Judge
+
+SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0", "0.05",
+         "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
+
+
+@pytest.fixture
+def standard_promotion():
+    """As users run it: float32 by default, the usual promotion of dtypes, optimised programs."""
+    import jax
+
+    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(False):
+        yield
+
+
+@pytest.mark.usefixtures("as_users_call", "standard_promotion")
+def test_theory_writes_checks_metrics_and_figures(tmp_path, capsys):
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path / "run")]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert {"name", "window", "drift", "lhs", "rhs", "holds"} <= set(summary["checks"][0])
+    names = " ".join({check["name"] for check in summary["checks"]})
+    for word in ("decomposition", "telescoping", "movement", "theorem (oracle)", "theorem (estimated)", "proxy",
+                 "error lemma (oracle)", "error lemma (estimated)", "bias lemma", "variance lemma", "linear reduction",
+                 "corollary: the variance", "corollary: tracking", "sublinear", "counter-example"):  # fmt: skip
+        assert word in names
+    assert all(check["holds"] is not False for check in summary["checks"])
+    lanes = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
+    assert len(lanes) == 3 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
+    assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
+    assert {path.name for path in (tmp_path / "run" / "figures").iterdir()} == {
+        "bound.png", "decomposition.png", "growth.png", "trade_off.png"
+    }  # fmt: skip
+    assert not list((tmp_path / "run").glob(".*"))
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["config"]["lanes"] == 24
+    assert "jax" in config["versions"]
+    printed = capsys.readouterr().out
+    assert "theorem (oracle)" in printed.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("as_users_call", "standard_promotion")
+def test_a_statement_that_fails_is_named_and_changes_the_exit_status(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(regret, "oracle_error", lambda **known: -1e6)
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "does not hold: theorem (oracle)" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lanes", "1"], "--lanes must be an integer of at least 2, got 1."),
+        (["--windows", "500"], "--windows must be between 1 and rounds = 200, got 500."),
+        (["--windows", "0"], "--windows must be between 1 and rounds = 200, got 0."),
+        (["--drifts", "-0.1"], "--drifts must be finite and not negative, got -0.1."),
+        (["--step", "1.5"], "--step 1.5 is more than the theorems allow (1); use at most 1, or --allow-large-step"),
+        (["--step", "0"], "--step must be positive, got 0.0."),
+        (["--horizons", "5", "100", "200"], "--horizons must be integers of at least 10, got 5."),
+        (["--exponents", "1.5"], "--exponents must be between 0 and 1, got 1.5."),
+    ],
+)
+def test_bad_options_are_one_line_and_leave_no_folder(options, message, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert cli.main(["theory", *options, "--out", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["theory", "--out", str(tmp_path / "file" / "run")]) == 2
+    assert capsys.readouterr().err.startswith("smoothfbo: --out")
+
+
+def test_large_steps_are_marked():
+    assert TheoryConfig(step=1.5, allow_large_step=True).step == 1.5
+    judge = Judge("oracle", 1, 0.0, 1.5, within=False)
+    judge.pathwise("x", np.array([2.0]), 1.0)
+    assert judge.checks[0].holds is False
+    assert judge.checks[0].within_assumptions is False
+
+
+def test_verdicts_notice_violations():
+    judge = Judge("oracle", 1, 0.0, 1.0, within=True)
+    judge.pathwise("violated in one lane", np.array([0.5, 1.1]), 1.0)
+    judge.pathwise("kept", np.array([0.5, 1.0]), 1.0)
+    noise = np.random.default_rng(0).normal(size=400)
+    judge.expectation("violated in the mean", 1.5 + noise, 1.0)
+    judge.expectation("kept up to its error", 1.05 + noise, 1.0)
+    judge.identity("not an identity", np.array([1e-20]), np.array([1.0]))
+    judge.identity("identity", np.array([1e-28]), np.array([1.0]))
+    judge.equality("different", 1.5 + noise, np.ones(400))
+    judge.equality("same", 1.02 + noise, np.ones(400))
+    judge.measured("no constant", 3.0, 1.0)
+    assert [check.holds for check in judge.checks] == [False, True, False, True, False, True, False, True, None]
+
+
+def test_slopes_are_those_of_power_laws():
+    rounds = np.repeat([100, 1000, 10_000], 3)
+    frame = pd.DataFrame({
+        "drift": "T", "step": "1/L", "exponent": 0.5, "rounds": rounds, "lane": np.tile(np.arange(3), 3),
+        "regret_per_round": np.tile([1.0, 2.0, 3.0], 3) * rounds**-0.4,
+    })  # fmt: skip
+    np.testing.assert_allclose(growth_slopes(frame)["slope"], -0.4, rtol=1e-9)
+
+
+def test_help_needs_no_jax():
+    """`smoothfbo --help` answers at once."""
+    code = "import sys\nfrom smoothfbo import cli\n"
+    code += "try:\n    cli.main(['theory', '--help'])\nexcept SystemExit:\n    pass\n"
+    code += "assert 'jax' not in sys.modules, 'jax was imported'"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    for field in dataclasses.fields(TheoryConfig):
+        assert f"--{field.name.replace('_', '-')}" in result.stdout
