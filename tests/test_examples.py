@@ -29,7 +29,7 @@ def test_readme_example_runs_and_does_what_it_says(tmp_path):
 
 def test_paper_regression_writes_a_table_and_a_figure(tmp_path):
     script = ROOT / "examples" / "paper_regression.py"
-    printed = python(script, "--rounds", 80, "--seeds", 2, "--windows", 1, 20, "--out", tmp_path, cwd=tmp_path)
+    printed = python(script, "--rounds", 80, "--seeds", 2, "--windows", 20, "--out", tmp_path, cwd=tmp_path)
     assert "cosine with the" in printed
     assert (tmp_path / "regression.png").stat().st_size > 10_000
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import RIDGE_PROBLEM, half_squares, linear, phi, ridge_data, trained_linear
 from reference import Ridge, central_differences, features, outer_loss, outer_slope
@@ -312,6 +312,7 @@ EXACT = (
 )
 
 
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), sizes=st.sampled_from([(1, 9, 1), (2, 30, 4), (4, 12, 20)]))
 def test_random_problems_agree_with_the_closed_form(seed, sizes):
     groups, n_in, n_out = sizes

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import smoothfbo as sf
@@ -75,6 +75,7 @@ def network(like):
 
 
 @pytest.mark.parametrize("which", range(len(ESTIMATORS)))
+@settings(max_examples=8)
 @given(data=st.data())
 def test_any_structure(which, data):
     outer_tree, x_tree, v_tree = (data.draw(shapes.flatmap(trees)) for _ in range(3))

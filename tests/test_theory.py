@@ -1,15 +1,20 @@
 """The laboratory as a user runs it: files, verdicts, exit status, messages."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import subprocess
 import sys
 
+import jax
+import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
 
-from smoothfbo import cli, regret
+from smoothfbo import cli
+from smoothfbo.experiments import theory
 from smoothfbo.experiments.config import TheoryConfig
 from smoothfbo.experiments.growth import growth_slopes
 from smoothfbo.experiments.statements import Judge
@@ -18,19 +23,30 @@ SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "
          "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
 
 
-@pytest.fixture
-def standard_promotion():
-    """As users run it: float32 by default, the usual promotion of dtypes, optimised programs."""
-    import jax
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One small run of the command as users have it: float32 by default, the usual promotion of dtypes."""
+    folder = tmp_path_factory.mktemp("theory") / "run"
+    jaxtyping.config.update("jaxtyping_disable", True)
+    printed = io.StringIO()
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.enable_x64(False),
+        contextlib.redirect_stdout(printed),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        kept = []
+        run = theory.run_theory
+        patch.setattr(theory, "run_theory", lambda *arguments: kept.append(run(*arguments)) or kept[0])
+        status = cli.main(["theory", *SMALL, "--out", str(folder)])
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return status, folder, printed.getvalue(), kept[0]
 
-    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(False):
-        yield
 
-
-@pytest.mark.usefixtures("as_users_call", "standard_promotion")
-def test_theory_writes_checks_metrics_and_figures(tmp_path, capsys):
-    assert cli.main(["theory", *SMALL, "--out", str(tmp_path / "run")]) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+def test_theory_writes_checks_metrics_and_figures(finished):
+    status, folder, printed, _ = finished
+    assert status == 0
+    summary = json.loads((folder / "summary.json").read_text())
     assert {"name", "window", "drift", "lhs", "rhs", "holds"} <= set(summary["checks"][0])
     names = " ".join({check["name"] for check in summary["checks"]})
     for word in ("decomposition", "telescoping", "movement", "theorem (oracle)", "theorem (estimated)", "proxy",
@@ -38,26 +54,31 @@ def test_theory_writes_checks_metrics_and_figures(tmp_path, capsys):
                  "corollary: the variance", "corollary: tracking", "sublinear", "counter-example"):  # fmt: skip
         assert word in names
     assert all(check["holds"] is not False for check in summary["checks"])
-    lanes = pd.read_parquet(tmp_path / "run" / "metrics.parquet")
+    lanes = pd.read_parquet(folder / "metrics.parquet")
     assert len(lanes) == 3 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
     assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
-    assert {path.name for path in (tmp_path / "run" / "figures").iterdir()} == {
+    assert {path.name for path in (folder / "figures").iterdir()} == {
         "bound.png", "decomposition.png", "growth.png", "trade_off.png"
     }  # fmt: skip
-    assert not list((tmp_path / "run").glob(".*"))
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert not list(folder.glob(".*"))
+    config = json.loads((folder / "config.json").read_text())
     assert config["config"]["lanes"] == 24
     assert "jax" in config["versions"]
-    printed = capsys.readouterr().out
-    assert "theorem (oracle)" in printed.replace("\n", " ")
+    assert "theorem (oracle)" in printed
 
 
-@pytest.mark.usefixtures("as_users_call", "standard_promotion")
-def test_a_statement_that_fails_is_named_and_changes_the_exit_status(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(regret, "oracle_error", lambda **known: -1e6)
+def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, tmp_path, capsys, monkeypatch):
+    results = finished[3]
+    (first, *others) = results.checks
+    broken = dataclasses.replace(results, checks=[dataclasses.replace(first, holds=False), *others])
+    monkeypatch.setattr(theory, "run_theory", lambda *arguments: broken)
     assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 1
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "does not hold: theorem (oracle)" in printed
+    assert "does not hold: decomposition" in " ".join(capsys.readouterr().out.split())
+    # outside the assumptions it is only marked
+    marked = dataclasses.replace(first, holds=False, within_assumptions=False)
+    monkeypatch.setattr(theory, "run_theory", lambda *a: dataclasses.replace(results, checks=[marked, *others]))
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 0
+    assert "outside the assumptions" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

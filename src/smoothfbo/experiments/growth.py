@@ -22,10 +22,13 @@ from smoothfbo.streams import DriftingCosine
 GROWTH_DRIFTS = ("log T", "T^1/4", "T")
 
 
-def _growth_problem(drift: str, window: Array) -> DriftingCosine:
-    if drift == "T":
-        return DriftingCosine(speed=jnp.pi / 2 / window.astype(jnp.result_type(float)), wobble=0.5)
-    return DriftingCosine(speed=1.0, slowing=1.0 if drift == "log T" else 0.75)
+def _growth_problem(drift: str, window: int) -> DriftingCosine:
+    speed, slowing, wobble = {
+        "log T": (1.0, 1.0, 0.0),
+        "T^1/4": (1.0, 0.75, 0.0),
+        "T": (np.pi / 2 / window, 0.0, 0.5),
+    }[drift]
+    return DriftingCosine(speed=jnp.asarray(speed), slowing=jnp.asarray(slowing), wobble=jnp.asarray(wobble))
 
 
 def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, rounds: int, capacity: int) -> Array:
@@ -52,28 +55,32 @@ def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, round
 
 
 def grow(config: TheoryConfig, horizon: int) -> pd.DataFrame:
-    """Regret per round at one horizon, for windows w = ⌈T^e⌉ and two ways to choose the step."""
-    frames = []
-    windows = [int(np.ceil(horizon**exponent)) for exponent in config.exponents]
-    settings = [(e, w, rule) for e, w in zip(config.exponents, windows, strict=True) for rule in ("1/L", "1/(2Lw)")]
-    steps = jnp.asarray([1.0 if rule == "1/L" else 1 / (2 * w) for _, w, rule in settings])
+    """Regret per round at one horizon, for windows w = ⌈T^e⌉ and two ways to choose the step: one program."""
+    settings = [
+        (drift, exponent, int(np.ceil(horizon**exponent)), rule)
+        for drift in GROWTH_DRIFTS
+        for exponent in config.exponents
+        for rule in ("1/L", "1/(2Lw)")
+    ]
+    problems = [_growth_problem(drift, window) for drift, _, window, _ in settings]
+    windows = [window for _, _, window, _ in settings]
+    steps = [1.0 if rule == "1/L" else 1 / (2 * window) for _, _, window, rule in settings]
     keys = jax.random.split(jax.random.key(config.seed + 2), config.growth_lanes)
-    for drift in GROWTH_DRIFTS:
 
-        def lanes(window: Array, step: Array, drift: str = drift) -> Array:
-            problem = _growth_problem(drift, window)
-            return jax.vmap(lambda key: _grow(problem, window, step, key, horizon, max(windows)))(keys)
+    def lanes(problem: DriftingCosine, window: Array, step: Array) -> Array:
+        return jax.vmap(lambda key: _grow(problem, window, step, key, horizon, max(windows)))(keys)
 
-        values = np.asarray(jax.jit(jax.vmap(lanes))(jnp.asarray([w for _, w, _ in settings]), steps))
-        for (exponent, window, rule), row in zip(settings, values, strict=True):
-            problem = _growth_problem(drift, jnp.asarray(window))
-            frames.append(
-                pd.DataFrame({
-                    "drift": drift, "rounds": horizon, "exponent": exponent, "window": window, "step": rule,
-                    "lane": np.arange(len(row)), "regret_per_round": row,
-                    "variation": float(regret.variation(problem.suprema(horizon))),
-                })
-            )  # fmt: skip
+    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *problems)
+    values = np.asarray(jax.jit(jax.vmap(lanes))(stacked, jnp.asarray(windows), jnp.asarray(steps)))
+    frames = []
+    for (drift, exponent, window, rule), problem, row in zip(settings, problems, values, strict=True):
+        frames.append(
+            pd.DataFrame({
+                "drift": drift, "rounds": horizon, "exponent": exponent, "window": window, "step": rule,
+                "lane": np.arange(len(row)), "regret_per_round": row,
+                "variation": float(regret.variation(problem.suprema(horizon))),
+            })
+        )  # fmt: skip
     return pd.concat(frames, ignore_index=True)
 
 
