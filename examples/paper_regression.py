@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from rich.console import Console
 from rich.table import Table
+from scipy import stats
 
 import smoothfbo as sf
 from smoothfbo.streams import DriftingRegression, Sinusoidal
@@ -61,8 +62,14 @@ def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
 
 
 def interval(values: np.ndarray) -> str:
-    """Mean over seeds and the half-width of its 95 % interval (normal approximation)."""
-    return f"{values.mean():.3g} ± {1.96 * values.std(ddof=1) / np.sqrt(len(values)):.1g}"
+    """Mean over seeds and the half-width of its 95 % interval (Student's t: seeds are few)."""
+    return f"{values.mean():.3g} ± {half_width(values):.1g}"
+
+
+def half_width(values: np.ndarray) -> np.ndarray:
+    """Of the 95 % interval of the mean over the first axis."""
+    seeds = len(values)
+    return stats.t.ppf(0.975, seeds - 1) * values.std(axis=0, ddof=1) / np.sqrt(seeds)
 
 
 def draw(results: dict[int, dict[str, np.ndarray]], path: Path) -> None:
@@ -74,7 +81,7 @@ def draw(results: dict[int, dict[str, np.ndarray]], path: Path) -> None:
             (axes[1], np.stack([np.convolve(row, np.ones(50) / 50, "valid") for row in result["cosine"]])),
         ):
             mean = values.mean(axis=0)
-            half = 1.96 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
+            half = half_width(values)
             (line,) = axis.plot(mean, label=name)
             axis.fill_between(np.arange(len(mean)), mean - half, mean + half, alpha=0.2, color=line.get_color())
     axes[0].set(yscale="log", xlabel="round", ylabel="Σ ‖used gradient‖²", title="The paper's proxy")

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy import stats
 
 import smoothfbo as sf
 
@@ -68,7 +69,7 @@ def main() -> None:
     half = ROUNDS // 2
     for name, trace in (("fixed", fixed), ("tuned online", tuned)):
         losses = np.asarray(trace.outer_loss[:, half:].mean(axis=1))
-        error = 1.96 * losses.std(ddof=1) / np.sqrt(len(losses))
+        error = stats.t.ppf(0.975, len(losses) - 1) * losses.std(ddof=1) / np.sqrt(len(losses))
         print(f"{name:13s} loss on the next batch, second half: {losses.mean():.4f} ± {error:.4f} (8 seeds)")
     strength = np.exp(np.asarray(tuned.outer[:, -1])).mean(axis=0)
     print(f"learned penalty on the two features that matter: {strength[:2].round(4)}")

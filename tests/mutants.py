@@ -44,6 +44,15 @@ MUTATIONS = [
     ("smoothing.py", "older = _choose(starts_block, state.recent, state.older)", "older = state.older", SMOOTHING),
     ("smoothing.py", "theta * new + (1 - theta) * average", "theta * average + (1 - theta) * new", SMOOTHING),
     ("smoothing.py", "jnp.minimum(state.rounds + 1, length)", "jnp.minimum(state.rounds, length)", SMOOTHING),
+    # the theory
+    ("regret.py", "return jax.vmap(gradient)(jnp.maximum(times - lag, 0), outers)", "return jax.vmap(gradient)(times, outers)", "test_regret.py"),
+    ("regret.py", "counts = (times >= lag) & (lag < window)", "counts = lag < window", "test_regret.py"),
+    ("regret.py", "tracking=jax.tree.map(jnp.subtract, historical, target)", "tracking=jax.tree.map(jnp.subtract, target, historical)", "test_regret.py"),
+    ("regret.py", "return 2 / step * (2 * rounds", "return 2 / step * (rounds", "test_regret.py"),
+    ("streams/cosine.py", "return 2 * self.smoothness * jnp.sum(jnp.abs(jnp.sin(", "return self.smoothness * jnp.sum(jnp.abs(jnp.sin(", "test_regret.py"),
+    ("streams/finite.py", "return -self._project(inner", "return self._project(inner", "test_finite.py"),
+    ("streams/finite.py", "(second_moment - jnp.sum(", "(second_moment + jnp.sum(", "test_finite.py"),
+    ("streams/regression.py", "times = round - 1 - jnp.arange(self.lags)", "times = round - jnp.arange(self.lags)", "test_known_truth.py"),
     # the loop
     ("online.py", "outer=state.outer,\n            hypergradient=estimate", "outer=following.outer,\n            hypergradient=estimate", ONLINE),
     ("online.py", "outer=_where(finite, outer, state.outer)", "outer=outer", ONLINE),

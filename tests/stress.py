@@ -33,10 +33,22 @@ estimators = [
     sf.Implicit(network, sf.Identity()),
     sf.Unrolled(network),
 ]
-for estimator in estimators:
+paired = sf.Problem(
+    lambda outer, v, x, y: 0.5 * jnp.sum((v - y - jnp.sum(outer)) ** 2),
+    lambda outer, v, x, y: 0.5 * jnp.sum((v - y) ** 2),
+)
+
+def same_samples(round, key):
+    samples = sf.Samples(jax.random.normal(key, (32, 5)), jax.random.normal(key, (32, 1)))
+    return sf.Data(samples, samples)
+
+settings = [(stream.problem(), estimator, stream) for estimator in estimators]
+settings.append((paired, sf.Functional(network, sf.Pointwise()), same_samples))
+settings.append((None, sf.Oracle(lambda outer, data, key: outer + jax.random.normal(key, outer.shape)), lambda t, k: t))
+for problem, estimator, source in settings:
     optimiser = optax.chain(sf.window_average(10), optax.sgd(1e-1))
-    algorithm = sf.Online(stream.problem(), estimator, optimiser, optax.projections.projection_non_negative)
-    run = jax.jit(jax.vmap(lambda key: sf.run(algorithm, stream, jnp.ones(10), rounds=20, key=key)))
+    algorithm = sf.Online(problem, estimator, optimiser, optax.projections.projection_non_negative)
+    run = jax.jit(jax.vmap(lambda key: sf.run(algorithm, source, jnp.ones(10), rounds=20, key=key)))
     _, trace = run(jax.random.split(jax.random.key(1), 8))
     assert bool(trace.finite.all()), estimator
 """

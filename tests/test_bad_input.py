@@ -65,6 +65,21 @@ def test_inner_loss_without_curvature():
     start(with_inner_loss(lambda outer, v, x, y: v**4 + 0 * jnp.sum(outer)))  # curved, though not at v = 0
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_curved_losses_that_are_flat_here_and_there_are_accepted(classes):
+    """The softmax is flat along (1, …, 1), Huber's loss far from its target."""
+    targets = jnp.arange(8) % classes
+    samples = sf.Samples(jnp.ones((8, 2)), targets)
+    cross_entropy = lambda outer, v, x, y: optax.softmax_cross_entropy_with_integer_labels(v, y)  # noqa: E731
+    softmax = sf.Problem(lambda outer, v, x, y: jnp.exp(outer) * cross_entropy(outer, v, x, y), cross_entropy)
+    family = sf.Linear(lambda x: x, prediction=jnp.zeros(classes), ridge=0.1)
+    with jax.numpy_dtype_promotion("standard"):
+        sf.Functional(family, family).init(softmax, jnp.zeros(()), sf.Data(samples, samples), KEY)
+    far = sf.Samples(jnp.ones((40, 2)), 100.0 + jnp.linspace(-50, 50, 40))
+    huber = lambda outer, v, x, y: optax.huber_loss(v, y) * jnp.exp(outer)  # noqa: E731
+    sf.Unrolled(linear()).init(sf.Problem(huber, huber), jnp.zeros(()), sf.Data(far, far), KEY)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_data_that_is_not_finite(bad):
     target = DATA.outer.y["target"].at[4].set(bad)
@@ -95,8 +110,42 @@ def test_empty_and_ragged_batches():
     other_inputs = DATA._replace(outer=DATA.outer._replace(x=jnp.ones((30, 5))))
     with pytest.raises(ValueError, match=r"data.inner.x and data.outer.x must hold inputs of the same form"):
         start(data=other_inputs)
-    with pytest.raises(TypeError, match=r"data must be a smoothfbo.Data"):
+    with pytest.raises(TypeError, match=r"data must be a smoothfbo.Data.* got a tuple"):
         start(data=(DATA.inner, DATA.outer))
+    with pytest.raises(TypeError, match=r"data must be a smoothfbo.Data.* got tuple and tuple in it"):
+        start(data=sf.Data(tuple(DATA.inner), tuple(DATA.outer)))
+
+
+def test_bad_final_data():
+    other = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x[:, :1]))
+    with pytest.raises(ValueError, match="must hold inputs of the same form"):
+        start(data=DATA._replace(final=other))
+    with pytest.raises(ValueError, match=r"data.final must have the structure of data"):
+        start(data=DATA._replace(final=DATA._replace(final=DATA)))
+    paired = sf.Data(DATA.inner, DATA.inner)
+    start(hypergradient=sf.Functional(linear(), sf.Pointwise()), data=paired)
+    with pytest.raises(ValueError, match=r"Pointwise needs the same inputs .*data.final"):
+        start(hypergradient=sf.Functional(linear(), sf.Pointwise()), data=paired._replace(final=DATA))
+
+
+def test_bad_keys():
+    with pytest.raises(TypeError, match=r"key must be a JAX key such as jax.random.key\(0\), got 0"):
+        sf.run(
+            sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)),
+            lambda t, k: DATA,
+            jnp.zeros(3),
+            rounds=1,
+            key=0,
+        )
+    with pytest.raises(TypeError, match="key must be a key of JAX's default generator"):
+        sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)).init(
+            jax.random.key(0, impl="rbg"), jnp.zeros(3), DATA
+        )
+    state = sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)).init(KEY, jnp.zeros(3), DATA)
+    with pytest.raises(TypeError, match="state must be the RunState that run or start returned, got a State"):
+        sf.run(
+            sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)), lambda t, k: DATA, rounds=1, state=state
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import RIDGE_PROBLEM, linear, ridge_data, trained_linear
+from problems import RIDGE_PROBLEM, linear, phi, ridge_data, trained_linear
 from reference import Ridge, windowed_means
 
 import smoothfbo as sf
@@ -36,8 +36,6 @@ ESTIMATORS = {
         network(), lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)
     ),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
-    "implicit, Neumann": lambda: sf.Implicit(network(), sf.Neumann(terms=5, step=0.1)),
-    "implicit, identity": lambda: sf.Implicit(network(), sf.Identity()),
     "unrolled": lambda: sf.Unrolled(network()),
 }
 
@@ -297,7 +295,8 @@ def test_inner_training_goes_on_while_the_adjoint_fails(key):
     ],
 )
 def test_projections_keep_the_outer_variable_in_its_set(project, key):
-    algorithm = sf.Online(DriftingRegression.problem(), online().hypergradient, optax.sgd(50.0), project)
+    hypergradient = ESTIMATORS["functional, linear"]()
+    algorithm = sf.Online(DriftingRegression.problem(), hypergradient, optax.sgd(50.0), project)
     with jax.numpy_dtype_promotion("standard"):  # optax's own projections need it
         start = project(jnp.ones(4))
         _, trace = sf.run(algorithm, regression(), start, rounds=20, key=key)
@@ -352,3 +351,115 @@ def test_what_is_not_recorded_is_not_computed(key):
         return run.lower(state).compile().cost_analysis()["flops"]
 
     assert operations(lambda state, info: info.outer) < 0.95 * operations(lambda state, info: info)
+
+
+def test_states_can_be_donated_from_the_first_round_on(key):
+    """As the docstring of step says, for windows too large to copy."""
+    data = ridge_data(Ridge.draw(3))
+    algorithm = sf.Online(
+        RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.chain(sf.window_average(4), optax.adam(0.1))
+    )
+    outer = jnp.zeros(3)
+    donated = algorithm.init(key, outer, data)
+    kept = algorithm.init(key, outer, data)
+    step = jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)
+    for _ in range(3):
+        donated, _ = step(donated, data)
+        kept, _ = algorithm.step(kept, data)
+    np.testing.assert_allclose(donated.outer, kept.outer, rtol=1e-12)
+    np.testing.assert_array_equal(outer, 0)  # the user's array is not the state's
+
+
+def test_weakly_typed_variables_do_not_compile_twice(key):
+    traces = []
+
+    def counting(outer, data, key):
+        traces.append(1)
+        return {"rate": outer["rate"] * data}
+
+    algorithm = sf.Online(None, sf.Oracle(counting), optax.sgd(0.1))
+    state = algorithm.init(key, {"rate": jnp.asarray(0.5)}, jnp.asarray(1.0))
+    for _ in range(3):
+        state, _ = algorithm.step(state, jnp.asarray(1.0))
+    assert len(traces) == 2  # the check of shapes, and one compilation
+
+
+def test_networks_whose_initialisation_looks_at_the_input_can_be_vmapped(key):
+    """Flax and Haiku run the network on x to find its shapes; scales of an initialisation may be vmapped, too."""
+
+    scales, keys = jnp.array([0.1, 1.0]), jax.random.split(key, 2)
+
+    def lane(key, scale):
+        def init(key, x):
+            return scale * jax.random.normal(key, x.shape) + 0 * x
+
+        pair = sf.Network((init, lambda params, x: params @ x), optax.sgd(0.01), 1)
+        module = sf.Network(lambda key: Scaled(key, scale), optax.sgd(0.01), 1)
+        algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(pair, module), optax.sgd(0.1))
+        return sf.start(algorithm, lambda t, k: ridge_data(Ridge.draw(3)), jnp.zeros(3), key).learner.hypergradient
+
+    lanes = jax.jit(jax.vmap(lane))(keys, scales)
+    for i in range(2):
+        single = lane(keys[i], scales[i])
+        np.testing.assert_allclose(lanes.inner.params[i], single.inner.params, rtol=1e-12)
+        np.testing.assert_allclose(lanes.adjoint.params.weight[i], single.adjoint.params.weight, rtol=1e-12)
+
+
+class Scaled(eqx.Module):
+    weight: jax.Array
+
+    def __init__(self, key, scale):
+        self.weight = scale * jax.random.normal(key, (2,))
+
+    def __call__(self, x):
+        return self.weight @ x
+
+
+def test_a_recorded_stream_never_repeats_its_last_round(key):
+    """Traced or not: too many rounds are refused when a run starts, and skipped when one is resumed inside jit."""
+    recorded = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), ridge_data(Ridge.draw(4)))
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))
+    with pytest.raises(ValueError, match="rounds=7 after 0 rounds done, but the recorded stream has 2"):
+        jax.jit(lambda key: sf.run(algorithm, recorded, jnp.zeros(3), rounds=7, key=key))(key)
+    state = sf.start(algorithm, recorded, jnp.zeros(3), key)
+    _, trace = jax.jit(lambda state: sf.run(algorithm, recorded, rounds=4, state=state))(state)
+    assert trace.finite.tolist() == [True, True, False, False]
+
+
+def test_an_infeasible_start_is_projected_before_it_is_played(key):
+    algorithm = sf.Online(
+        RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1), lambda outer: jnp.maximum(outer, 1.0)
+    )
+    state = algorithm.init(key, jnp.zeros(3), ridge_data(Ridge.draw(5)))
+    np.testing.assert_array_equal(state.outer, 1.0)
+
+
+def test_half_precision_gradients_whose_squares_overflow_are_skipped(key):
+    """300² is infinite in float16, where Adam keeps its squares."""
+    spikes = jnp.array([1.0, 300.0, 1.0, 1.0], jnp.float16)
+    algorithm = sf.Online(None, sf.Oracle(lambda outer, data, key: data * jnp.ones_like(outer)), optax.adam(0.1))
+    final, trace = sf.run(algorithm, spikes, jnp.zeros(2, jnp.float16), rounds=4, key=key)
+    assert trace.finite.tolist() == [True, False, True, True]
+    assert (final.learner.outer < trace.outer[-1]).all()
+
+
+def test_float32_models_with_float64_numbers(key):
+    """Vmapped numbers are float64 arrays in an x64 session; the model stays what it is."""
+    data = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, ridge_data(Ridge.draw(6))
+    )
+
+    def lane(ridge, step):
+        family = sf.Linear(phi, prediction=jnp.zeros((), jnp.float32), ridge=ridge)
+        for hypergradient in (
+            sf.Functional(family, family),
+            sf.Implicit(family, sf.Neumann(terms=4, step=step)),
+            sf.Implicit(family, sf.ConjugateGradient(ridge=ridge)),
+        ):
+            outer = jnp.zeros(3, jnp.float32)
+            state = hypergradient.init(RIDGE_PROBLEM, outer, data, key)
+            estimate, _ = hypergradient(RIDGE_PROBLEM, outer, state, data, key)
+            assert estimate.gradient.dtype == jnp.float32
+        return estimate.gradient
+
+    assert np.isfinite(jax.jit(jax.vmap(lane))(jnp.array([0.1, 1.0]), jnp.array([0.1, 0.2]))).all()

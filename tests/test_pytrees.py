@@ -96,6 +96,24 @@ def test_any_structure(which, data):
     assert jax.tree.structure(shape[1]) == jax.tree.structure(state)
 
 
+@pytest.mark.parametrize("which", [3, 4])
+def test_series_and_identity_under_vmap(which):
+    """Lanes with different λ in one program, each as if alone."""
+    samples = sf.Samples(jnp.linspace(-1, 1, 5), {"y": jnp.linspace(0, 2, 5), "c": jnp.linspace(0.5, 1.5, 5)})
+    data, key = sf.Data(samples, samples), jax.random.key(0)
+    hypergradient = ESTIMATORS[which](jnp.zeros(()))
+    outers = jnp.array([[0.5, -0.3], [1.0, 2.0]])
+    state = hypergradient.init(PROBLEM, outers[0], data, key)
+
+    def gradient(outer):
+        return hypergradient(PROBLEM, outer, state, data, key)[0].gradient
+
+    lanes = jax.jit(jax.vmap(gradient))(outers)
+    for outer, lane in zip(outers, lanes, strict=True):
+        np.testing.assert_allclose(lane, jax.jit(gradient)(outer), rtol=1e-12)
+    assert not np.allclose(lanes[0], lanes[1])
+
+
 @pytest.mark.parametrize("which", [0, 1, 2, 5])
 def test_exact_estimators_on_dictionaries(which):
     """Against central differences of F(λ) = ½ Σ mean (w* features − y)² + ½‖λ‖², w* = Σ_k k·λ_k for all outputs."""

@@ -71,6 +71,34 @@ def test_terms_equal_loops(window):
     np.testing.assert_allclose(regret.movement(arrays[0], window), moved, rtol=1e-9, atol=1e-12)
 
 
+def test_totals_are_the_sums_of_the_paper():
+    outers, hypergradients, used, expected = (draw(seed) for seed in range(4))
+    arrays = [jnp.asarray(values) for values in (outers, hypergradients, used)]
+    sums = regret.totals(PROBLEM.gradient, *arrays, 4, expected=jnp.asarray(expected))
+    terms = regret.decompose(PROBLEM.gradient, *arrays, 4, expected=jnp.asarray(expected))
+    exact = np.array([gradient(t, outers[t]) for t in range(ROUNDS)])
+    np.testing.assert_allclose(sums.bias, ((expected - exact) ** 2).sum(), rtol=1e-9)  # B_T, not window by window
+    np.testing.assert_allclose(sums.error, (np.asarray(terms.error) ** 2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(sums.noise, (np.asarray(terms.noise) ** 2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(sums.tracking, (np.asarray(terms.tracking) ** 2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(sums.regret, regret.regret(PROBLEM.gradient, arrays[0], 4)[-1], rtol=1e-9)
+    np.testing.assert_allclose(sums.proxy, (used**2).sum(), rtol=1e-9)
+    unbiased = regret.totals(PROBLEM.gradient, *arrays, 4)
+    assert unbiased.bias == 0
+
+
+def test_constants_found_by_search_are_close_from_below():
+    """σ² from lanes; Q and L of one cosine, which a fine grid finds."""
+    noises = 2.0 * jax.random.normal(jax.random.key(1), (4000, 3, SIZE))
+    np.testing.assert_allclose(regret.noise_level(noises), 4.0 * SIZE, rtol=0.05)
+    problem = DriftingCosine(dimension=1, smoothness=2.0)
+    grid = jnp.linspace(-np.pi, np.pi, 2001)[:, None]
+    found = regret.largest_objective(problem.objective, 3, grid), regret.largest_slope(problem.gradient, 3, grid)
+    for value in found:
+        assert value <= 2.0 + 1e-9
+        np.testing.assert_allclose(value, 2.0, rtol=1e-4)
+
+
 @pytest.mark.parametrize("window", [1, 3, 12])
 def test_telescoping_sum_equals_a_loop(window):
     outers = draw(5, ROUNDS + 1)
@@ -135,6 +163,9 @@ def test_bad_arguments_are_named():
         regret.regret_bound(0.0, step=0.0, smoothness=2.0, **known)
     with pytest.raises(ValueError, match=r"window must be an integer >= 1, got window=0"):
         regret.window_mean(jnp.ones((3, 2)), 0)
+    for window in (0, 5):
+        with pytest.raises(ValueError, match=rf"window must be a number in \[1, 3\], got window={window}"):
+            regret.window_mean(jnp.ones((4, 2)), window, capacity=3)
     with pytest.raises(ValueError, match="order must be an integer >= 1"):
         regret.variation(jnp.ones(3), order=0)
 

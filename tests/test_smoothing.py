@@ -67,6 +67,12 @@ def test_window_one_is_no_smoothing_bit_for_bit(dtype):
         np.testing.assert_array_equal(averages, gradients)
 
 
+def test_window_one_passes_even_what_is_not_finite():
+    gradients = draw(1, 6).at[2].set(jnp.inf).at[4, 0].set(jnp.nan)
+    _, averages = smooth(sf.window_average(1), gradients)
+    np.testing.assert_array_equal(averages, gradients)
+
+
 def test_traced_windows_equal_static_ones():
     gradients = draw(5, 25)
     windows = jnp.arange(1, 10)

@@ -60,7 +60,7 @@ def test_every_module_has_a_place():
 
 def test_core_dependencies_are_the_declared_ones():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert {line.split(">")[0] for line in declared} >= CORE - {"numpy"}
+    assert {line.split(">")[0] for line in declared} == CORE
 
 
 def test_public_names_are_sorted_and_exist():

@@ -8,16 +8,20 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from smoothfbo import cli
 from smoothfbo.experiments import theory
 from smoothfbo.experiments.config import TheoryConfig
 from smoothfbo.experiments.growth import growth_slopes
-from smoothfbo.experiments.statements import Judge
+from smoothfbo.experiments.statements import Judge, judge_statements
+from smoothfbo.streams import FiniteBilevel
 
 SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0", "0.05",
          "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
@@ -63,6 +67,7 @@ def test_theory_writes_checks_metrics_and_figures(finished):
     assert not list(folder.glob(".*"))
     config = json.loads((folder / "config.json").read_text())
     assert config["config"]["lanes"] == 24
+    assert config["command"].startswith("smoothfbo theory --lanes 24 --rounds 40")
     assert "jax" in config["versions"]
     assert "theorem (oracle)" in printed
 
@@ -84,14 +89,16 @@ def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--lanes", "1"], "--lanes must be an integer of at least 2, got 1."),
+        (["--lanes", "1"], "--lanes must be an integer of at least 10, got 1."),
+        (["--drifts"], "--drifts must be at least one value, got nothing."),
+        (["--horizons", "100", "100", "100"], "--horizons must be different values in rising order, got 100 100 100."),
         (["--windows", "500"], "--windows must be between 1 and rounds = 200, got 500."),
         (["--windows", "0"], "--windows must be between 1 and rounds = 200, got 0."),
         (["--drifts", "-0.1"], "--drifts must be finite and not negative, got -0.1."),
         (["--step", "1.5"], "--step 1.5 is more than the theorems allow (1); use at most 1, or --allow-large-step"),
         (["--step", "0"], "--step must be positive, got 0.0."),
         (["--horizons", "5", "100", "200"], "--horizons must be integers of at least 10, got 5."),
-        (["--exponents", "1.5"], "--exponents must be between 0 and 1, got 1.5."),
+        (["--exponents", "1.5"], "--exponents must be strictly between 0 and 1, got 1.5."),
     ],
 )
 def test_bad_options_are_one_line_and_leave_no_folder(options, message, tmp_path, capsys):
@@ -107,6 +114,13 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["theory", "--out", str(tmp_path / "file" / "run")]) == 2
     assert capsys.readouterr().err.startswith("smoothfbo: --out")
+    assert cli.main(["theory", "--out", str(tmp_path / "file")]) == 2
+    assert "it is a file, not a folder" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("smoothfbo 0.")
 
 
 def test_large_steps_are_marked():
@@ -150,3 +164,34 @@ def test_help_needs_no_jax():
     assert result.returncode == 0, result.stderr
     for field in dataclasses.fields(TheoryConfig):
         assert f"--{field.name.replace('_', '-')}" in result.stdout
+
+
+@settings(max_examples=5)
+@given(
+    seed=st.integers(0, 50),
+    speed=st.floats(0, 1),
+    window=st.integers(1, 8),
+    step=st.floats(0.05, 1),
+    lane=st.integers(0, 99),
+)
+def test_pathwise_statements_hold_for_estimated_hypergradients(seed, speed, window, step, lane):
+    """Algorithm 3 on random finite problems, within the assumptions: no violation on any path."""
+    rounds = 30
+    problem = FiniteBilevel(points=4, seed=seed, speed=jnp.asarray(speed))
+    constants = theory._constants(problem, rounds)
+    alpha = step / constants["smoothness"]
+    columns = theory._all_lanes(
+        theory._estimated_lane,
+        problem,
+        jnp.asarray([window]),
+        jnp.asarray([alpha]),
+        jax.random.split(jax.random.key(lane), 2),
+        rounds,
+        8,
+    )
+    judge = Judge("functional", window, speed, step, within=True)
+    here = {name: np.asarray(values)[0, 0] for name, values in columns.items()}
+    checks = judge_statements(judge, problem, here, constants, alpha, window)
+    for check in checks:
+        assert check.kind == "expectation" or check.holds is not False, check
+    assert sum(check.kind == "pathwise" for check in checks) >= 8

@@ -58,7 +58,8 @@ def conjugate_gradient(
     through them; lineax's gives NaN wherever pᵀAp < 100·n·ε·rᵀr, i.e. for every curvature below 0.05 of a
     network with 5,000 parameters in float32.
     """
-    threshold = tolerance * norm(right_side)
+    size = norm(right_side)
+    threshold = jnp.asarray(tolerance, size.dtype) * size
 
     def damped(v: PyTree) -> PyTree:
         return jax.tree.map(lambda av, v: av + jnp.asarray(ridge, v.dtype) * v, operator(v), v)
@@ -74,7 +75,7 @@ def conjugate_gradient(
         x, residual, direction, square, step, _ = carry
         image = damped(direction)
         curvature = inner_product(direction, image)
-        curved = curvature > 0.5 * ridge * squared_norm(direction)
+        curved = curvature > 0.5 * jnp.asarray(ridge, size.dtype) * squared_norm(direction)
         length = jnp.where(curved, square / jnp.where(curved, curvature, 1), 0)
         x = shifted(x, length, direction)
         residual = shifted(residual, -length, image)
@@ -109,8 +110,8 @@ def norm(tree: PyTree) -> Float[Array, ""]:
 
 
 def ratio(numerator: Float[Array, ""], denominator: Float[Array, ""]) -> Float[Array, ""]:
-    """numerator / denominator, 0 where the denominator is 0."""
-    return jnp.where(denominator > 0, numerator / jnp.where(denominator > 0, denominator, 1), 0)
+    """numerator / denominator, with 0/0 = 0; what is not finite stays so."""
+    return jnp.where((numerator == 0) & (denominator == 0), 0, numerator / denominator)
 
 
 def at_least_single(dtype: Any) -> Any:

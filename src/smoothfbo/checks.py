@@ -28,8 +28,8 @@ def describe(tree: PyTree) -> str:
 
 
 def as_arrays(tree: PyTree) -> PyTree[jax.Array]:
-    """Python numbers and NumPy arrays become JAX arrays, so that a first round compiles like a later one."""
-    return jax.tree.map(jnp.asarray, tree)
+    """Python numbers and NumPy arrays become JAX arrays of a fixed type, so that all rounds compile alike."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), tree)
 
 
 def shapes(tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
@@ -66,6 +66,15 @@ def require_finite(tree: PyTree, name: str) -> None:
             first = tuple(int(i) for i in np.argwhere(bad)[0])
             where = f" at index {first}" if first else ""
             raise ValueError(f"{path} must be finite, got {values[first]}{where} ({int(bad.sum())} such values).")
+
+
+def require_key(key: object, name: str) -> None:
+    """A PRNG key of JAX's default generator (its bits are stored without the name of the generator)."""
+    if not isinstance(key, jax.Array) or jnp.shape(key) not in ((), (2,)):
+        raise TypeError(f"{name} must be a JAX key such as jax.random.key(0), got {key!r}.")
+    default = jax.random.key_impl(jax.random.key(0))
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and str(jax.random.key_impl(key)) != str(default):
+        raise TypeError(f"{name} must be a key of JAX's default generator ({default}), got {jax.random.key_impl(key)}.")
 
 
 def require_integer(value: object, name: str, minimum: int) -> None:

@@ -1,9 +1,11 @@
 """The command line. jax is imported only when something runs, so that `--help` answers at once."""
 
+import shlex
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from smoothfbo import __version__
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments.config import TheoryConfig
 
@@ -13,11 +15,9 @@ class Theory(TheoryConfig):
     __doc__ = TheoryConfig.__doc__
 
     out: Path = Path("out/theory")
-    """Folder for summary.json, metrics.parquet and figures/."""
+    """Folder for summary.json, config.json, metrics.parquet (and growth, decomposition) and figures/."""
 
-    def run(self) -> int:
-        import json
-
+    def run(self, command: str) -> int:
         import jax
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -35,11 +35,14 @@ class Theory(TheoryConfig):
         columns = (TextColumn("{task.description:42s}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         with Progress(*columns, Remaining(), console=console, transient=True) as progress:
             task = progress.add_task("compiling", total=1.0)
-            results = theory.run_theory(
-                config, lambda name, done: progress.update(task, description=name, completed=done)
-            )
-        command = f"smoothfbo theory --out {self.out}"
-        records = json.loads(json.dumps(statements.as_records(results.checks)).replace("Infinity", "null"))
+
+            def tell(name: str, done: float) -> None:
+                progress.update(task, description=name, completed=done)
+                if not console.is_terminal:
+                    print(f"{100 * done:3.0f} % {name}", file=sys.stderr, flush=True)
+
+            results = theory.run_theory(config, tell)
+        records = statements.as_records(results.checks)
         slopes = growth.growth_slopes(results.growth).to_dict("records")
         store.write_json(folder / "config.json", store.describe_run(command, config, [str(d) for d in jax.devices()]))
         store.write_json(folder / "summary.json", {"checks": records, "growth_slopes": slopes})
@@ -48,8 +51,11 @@ class Theory(TheoryConfig):
         store.write_table(folder / "decomposition.parquet", results.decomposition)
         figures = report.draw(folder)
         for table in (report.statement_table, report.growth_table):
-            console.print(table(statements.as_records(results.checks)))
-        console.print(f"{folder}/summary.json, metrics.parquet and {len(figures)} figures in {folder}/figures")
+            console.print(table(records))
+        console.print(
+            f"{folder}: summary.json, config.json, metrics.parquet, growth.parquet, decomposition.parquet and"
+        )
+        console.print(f"{len(figures)} figures in {folder}/figures")
         failed = [check for check in results.checks if check.holds is False and check.within_assumptions]
         for check in failed:
             console.print(
@@ -66,6 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("smoothfbo: the command line needs more packages: pip install 'smoothfbo[experiments]'", file=sys.stderr)
         return 2
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"smoothfbo {__version__}")
+        return 0
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             {"theory": Theory},
@@ -73,9 +82,9 @@ def main(arguments: list[str] | None = None) -> int:
             description="Non-stationary functional bilevel optimisation: the paper's experiments and checks.",
             args=arguments,
         )
-        return command.run()
+        return command.run(shlex.join(["smoothfbo", *arguments]))
     except KeyboardInterrupt:
-        print("smoothfbo: stopped; nothing was written", file=sys.stderr)
+        print("smoothfbo: stopped before the end; files that are there are complete", file=sys.stderr)
         return 130
     except UsageError as error:
         print(f"smoothfbo: {error}", file=sys.stderr)

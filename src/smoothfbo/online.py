@@ -29,7 +29,18 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What one looks at after a round. A trace is the same with a first axis over rounds."""
+    """What one looks at after a round. A trace is the same with a first axis over rounds.
+
+    - `round`: the index t, from 0.
+    - `outer`: the λ_t that was played, before the update.
+    - `hypergradient`, `used`: ĝ_t and g̃_t, before and after smoothing; None in a trace unless `record` keeps them.
+    - `hypergradient_norm`, `used_norm`, `explicit_norm`, `implicit_norm`: Euclidean norms of ĝ_t, g̃_t and of the two
+      terms of ĝ_t (NaN where the estimator does not separate them, as in unrolling).
+    - `inner_loss`, `outer_loss`: means on the round's data after the inner fit.
+    - `adjoint_residual`: ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖; 0 is solved, 1 is no better than â = 0, NaN is no adjoint.
+    - `converged`: False where a solver stopped short of its tolerance or gave nothing finite.
+    - `finite`: False where the round was skipped; `skipped` counts these rounds so far.
+    """
 
     round: Int[Array, "..."]
     outer: PyTree  # the λ_t that was played, before the update
@@ -85,7 +96,8 @@ class Online(eqx.Module):
 
     def init(self, key: PRNGKeyArray, outer: PyTree, data: Any) -> State:
         """The state before the first round. `data` is one round of data: its shapes count, and it is checked."""
-        outer = checks.as_arrays(outer)
+        checks.require_key(key, "key")
+        outer = jax.tree.map(jnp.array, checks.as_arrays(outer))  # a copy: the state may be donated
         checks.require_floating(outer, "outer")
         checks.require_finite(outer, "outer")
         if self.project is not None:
@@ -96,6 +108,8 @@ class Online(eqx.Module):
                     "project must keep structure, shapes and dtypes of outer, "
                     f"{checks.describe(outer)}, got {checks.describe(projected)}."
                 )
+            with jax.numpy_dtype_promotion("standard"):
+                outer = self.project(outer)  # only points of Λ are played
         key_init, key_rounds = jax.random.split(key)
         return State(
             round=jnp.zeros((), jnp.int32),
@@ -110,16 +124,16 @@ class Online(eqx.Module):
     def step(self, state: State, data: Any, problem: Problem | None = None) -> tuple[State, Info]:
         """One round. `problem` replaces the problem in this round, where the losses themselves change.
 
-        Compiled on the first call and whenever shapes change. To update a large window in place from a Python
-        loop, use `jax.jit(algorithm.step, donate_argnums=0)`; inside `run` this is automatic.
+        Compiled on the first call and whenever shapes change. To update a large window in place from a Python loop,
+        use `jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)`; `run` does it by itself.
         """
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
         estimate, warm = self.hypergradient(problem, state.outer, state.hypergradient, data, key)
         gradient = estimate.gradient
 
-        # The square must be finite too: optimisers that accumulate squares would overflow for ever.
-        finite = jnp.isfinite(squared_norm(gradient))
+        # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
+        finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = _where(finite, gradient, jax.tree.map(jnp.zeros_like, gradient))
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
             change, optimiser = self.optimiser.update(gradient, state.optimiser, state.outer)
@@ -168,7 +182,7 @@ class AbstractStream(eqx.Module):
 
     @abstractmethod
     def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
+        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None
     ) -> tuple[PyTree, Any, Problem | None]:
         """The next state, the data of this round, and the problem of this round (None: the usual one).
 
@@ -185,7 +199,7 @@ class FunctionStream(AbstractStream):
         return (), self.function(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0))
 
     def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
+        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None
     ) -> tuple[PyTree, Any, Problem | None]:
         del learner
         return state, self.function(round, key), None
@@ -213,11 +227,18 @@ class RecordedStream(AbstractStream):
         return (), jax.tree.map(lambda leaf: leaf[0], self.data)
 
     def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
+        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None
     ) -> tuple[PyTree, Any, Problem | None]:
         del key, learner
-        data = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, round, keepdims=False), self.data)
-        return state, data, None
+
+        def row(leaf: Array) -> Array:
+            value = jax.lax.dynamic_index_in_dim(leaf, round, keepdims=False)
+            # Past the end (possible where the round is traced) there is nothing: not a number, so it is skipped.
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                return value
+            return jnp.where(round < self.rounds, value, jnp.asarray(jnp.nan, leaf.dtype))
+
+        return state, jax.tree.map(row, self.data), None
 
 
 class RunState(NamedTuple):
@@ -236,6 +257,7 @@ def without_vectors(state: State, info: Info) -> Info:
 
 def start(algorithm: Online, stream: Any, outer: PyTree, key: PRNGKeyArray) -> RunState:
     """The state of a run before its first round."""
+    checks.require_key(key, "key")
     key_learner, key_stream, key_first = jax.random.split(key, 3)
     stream_state, example = _init_stream(as_stream(stream), key_first)
     learner = algorithm.init(key_learner, outer, example)
@@ -261,14 +283,18 @@ def run(
     """
     checks.require_integer(rounds, "rounds", 1)
     stream = as_stream(stream)
+    if state is not None and not isinstance(state, RunState):
+        raise TypeError(f"state must be the RunState that run or start returned, got a {type(state).__name__}.")
     if (state is None) == (key is None):
         raise ValueError("run needs either outer and key, to start, or state, to continue.")
+    fresh = state is None
     if state is None:
         if outer is None:
             raise ValueError("run needs outer, the initial outer variable, to start.")
         state = start(algorithm, stream, outer, key)  # pyright: ignore[reportArgumentType]
-    if isinstance(stream, RecordedStream) and checks.is_concrete(state.learner.round):
-        done = int(state.learner.round)
+    done = 0 if fresh else state.learner.round
+    if isinstance(stream, RecordedStream) and checks.is_concrete(done):
+        done = int(done)
         if done + rounds > stream.rounds:
             raise ValueError(f"rounds={rounds} after {done} rounds done, but the recorded stream has {stream.rounds}.")
     return _scan(algorithm, stream, state, rounds, record)

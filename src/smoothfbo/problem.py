@@ -101,7 +101,7 @@ def check_data(data: Data) -> None:
         lengths = {}
         for path, leaf in checks.named_leaves(samples, name):
             if not jnp.shape(leaf):
-                raise ValueError(f"{path} is a scalar; its first axis must be the samples.")
+                raise ValueError(f"{path} is a scalar; its first axis must be the samples (make lists arrays first).")
             lengths[path] = jnp.shape(leaf)[0]
         if len(set(lengths.values())) != 1:
             raise ValueError(f"All arrays of {name} must have the same number of samples, got {lengths}.")
@@ -133,11 +133,26 @@ def _is_floating(value: jax.ShapeDtypeStruct) -> bool:
 
 def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
     """Raise if ∂²_v ℓ_in vanishes on all samples, where this can be seen now."""
-    # Irrational offsets rather than zeros: a loss such as v⁴ has no curvature at 0 but has it elsewhere.
-    points = jax.tree.map(lambda v: jnp.full((samples.size, *v.shape), 0.6180339, v.dtype), prediction)
-    directions = jax.tree.map(lambda v: jnp.full(v.shape, 1.4142135, v.dtype), points)
-    products = _curvatures(problem, outer, points, samples, directions)
-    if checks.is_concrete(products) and not any(np.any(leaf) for leaf in jax.tree.leaves(products)):
+
+    # Random points over six decades and random directions: a loss such as v⁴ or Huber's is flat here and there, and
+    # the softmax is flat along (1, …, 1); only a loss that is flat everywhere is refused.
+    repeats = 1 + 2000 // samples.size
+    many = jax.tree.map(lambda leaf: jnp.concatenate([leaf] * repeats), samples)
+
+    def spread(key: Array, scale: float) -> PyTree:
+        keys = jax.random.split(key, len(jax.tree.leaves(prediction)))
+        leaves, structure = jax.tree.flatten(prediction)
+        draws = [
+            scale * jax.random.normal(k, (many.size, *v.shape), v.dtype) for k, v in zip(keys, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, draws)
+
+    for number, scale in enumerate((1.0, 0.01, 10.0, 100.0, 1000.0, 0.1)):
+        key_point, key_direction = jax.random.split(jax.random.key(number))
+        products = _curvatures(problem, outer, spread(key_point, scale), many, spread(key_direction, 1.0))
+        if not checks.is_concrete(products) or any(np.any(leaf) for leaf in jax.tree.leaves(products)):
+            break
+    else:
         raise ValueError(
             "inner_loss has no curvature in the prediction: its second derivative is zero on all "
             f"{samples.size} samples of data.inner at the initial outer variable, so the inner problem has no "

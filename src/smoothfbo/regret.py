@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
@@ -106,6 +107,63 @@ def decompose(
     )
 
 
+class Totals(NamedTuple):
+    """The sums that the paper's bounds are made of, for one run of T rounds."""
+
+    regret: Float[Array, ""]  # BLR_w(T)
+    proxy: Float[Array, ""]  # Σ‖g̃_t‖²
+    error: Float[Array, ""]  # Γ_{T,w} = Σ‖g̃_t − ∇F_{t,w}(λ_t)‖²
+    noise: Float[Array, ""]  # Σ‖ζ̄_t‖², averaged over the window: falls as 1/w
+    bias: Float[Array, ""]  # B_T = Σ‖b_t‖², of every round on its own
+    tracking: Float[Array, ""]  # D_{T,w} = Σ‖r_{t,w}‖²
+
+
+def totals(
+    gradient: Gradient,
+    outers: PyTree,
+    hypergradients: PyTree,
+    used: PyTree,
+    window: Window,
+    *,
+    expected: PyTree | None = None,
+    capacity: int | None = None,
+) -> Totals:
+    """BLR, proxy, Γ, noise, B_T and D_{T,w} of one run; take means over lanes for expectations."""
+    terms = decompose(gradient, outers, hypergradients, used, window, expected=expected, capacity=capacity)
+    exact = _along(gradient, outers)
+    bias = jax.tree.map(jnp.subtract, exact if expected is None else expected, exact)
+    target = jax.tree.map(jnp.subtract, used, terms.error)
+    parts = (target, used, terms.error, terms.noise, bias, terms.tracking)
+    return Totals(*(jnp.sum(squared_norms(part)) for part in parts))
+
+
+def noise_level(noises: PyTree) -> Float[Array, ""]:
+    """σ² = max over rounds of the mean over lanes of ‖ζ_t‖², for noises with axes (lane, round, …)."""
+    return jnp.max(jnp.mean(jax.vmap(squared_norms)(noises), axis=0))
+
+
+def largest_objective(objective: Objective, rounds: int, candidates: PyTree) -> Float[Array, ""]:
+    """The largest |F_t(λ)| found over all rounds and candidates: a lower bound of Q."""
+
+    def largest(round: Array) -> Array:
+        return jnp.max(jnp.abs(jax.vmap(lambda outer: objective(round, outer))(candidates)))
+
+    return jnp.max(jax.lax.map(largest, jnp.arange(rounds)))
+
+
+def largest_slope(gradient: Gradient, rounds: int, candidates: PyTree) -> Float[Array, ""]:
+    """The largest ‖∇F_t(λ) − ∇F_t(λ')‖ / ‖λ − λ'‖ found between neighbouring candidates: a lower bound of L."""
+
+    def difference(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[1:] - leaf[:-1], tree)
+
+    def steepest(round: Array) -> Array:
+        gradients = jax.vmap(lambda outer: gradient(round, outer))(candidates)
+        return jnp.max(squared_norms(difference(gradients)) / squared_norms(difference(candidates)))
+
+    return jnp.sqrt(jnp.max(jax.lax.map(steepest, jnp.arange(rounds))))
+
+
 def movement(outers: PyTree, window: Window, *, capacity: int | None = None) -> Float[Array, ""]:
     """(1/w) Σ_t Σ_{i<w} ‖λ_{t−i} − λ_t‖²; times L² it bounds D_{T,w}   (the movement bound)."""
     times = jnp.arange(_rounds(outers))
@@ -166,14 +224,14 @@ def searched_suprema(
 
 
 def regret_bound(
-    error: Number | Float[Array, "..."],
+    error: ArrayLike,
     *,
     step: Number,
     smoothness: Number,
     objective_bound: Number,
-    variation: Number | Float[Array, "..."],
+    variation: ArrayLike,
     rounds: int,
-    window: Number | Int[Array, "..."],
+    window: ArrayLike,
     allow_large_step: bool = False,
 ) -> Any:
     """E BLR_w(T) ≤ (2/α)(2TQ/w + V_{1,T}) + E Γ_{T,w} for any step 0 < α ≤ 1/L   (proof of Theorem 5.3).
@@ -216,6 +274,9 @@ def _mean_over_lags(
     """(1/w) Σ_{i<w} lagged(i), where row t of lagged(i) counts only if t − i ≥ 0."""
     if capacity is None:
         checks.require_integer(window, "window", 1)
+    else:
+        checks.require_integer(capacity, "capacity", 1)
+        checks.require_range(window, "window", 1, capacity)
     largest = min(window if capacity is None else capacity, rounds)
     times = jnp.arange(rounds)
 

@@ -85,15 +85,21 @@ def discounted_average(
     def init(params: PyTree) -> SmoothingState:
         if jax.tree.leaves(params):  # none if optax.multi_transform sends everything elsewhere
             checks.require_floating(params, "params")
-        zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
-        wide = jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_single(p.dtype)), params)
+
+        # A buffer of its own for every part, so that a state can be donated.
+        def zeros() -> PyTree:
+            return jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
+
+        def wide() -> PyTree:
+            return jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_single(p.dtype)), params)
+
         return SmoothingState(
             rounds=jnp.zeros((), jnp.int32),
             history=jax.tree.map(lambda p: jnp.zeros((slots, *p.shape), p.dtype), params),
-            leaving=zeros,
-            recent=_Sum(wide, wide),
-            older=_Sum(wide, wide),
-            average=zeros,
+            leaving=zeros(),
+            recent=_Sum(wide(), wide()),
+            older=_Sum(wide(), wide()),
+            average=zeros(),
         )
 
     def update(updates: PyTree, state: SmoothingState, params: PyTree | None = None) -> tuple[PyTree, SmoothingState]:
@@ -117,7 +123,8 @@ def discounted_average(
             total = (new + old) + (new_error + old_error)
             return (total / _total_weight(discount, stored, total.dtype)).astype(update.dtype)
 
-        averages = jax.tree.map(average, *recent, *older, updates)
+        # With one slot the gradient passes as it is, infinities included.
+        averages = updates if slots == 1 else jax.tree.map(average, *recent, *older, updates)
         return averages, SmoothingState(rounds, history, leaving, recent, older, averages)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]

@@ -37,10 +37,14 @@ class TheoryConfig:
     """Seed of all randomness."""
 
     def __post_init__(self) -> None:
-        for name in ("lanes", "growth_lanes"):
-            _require(getattr(self, name) >= 2, name, getattr(self, name), "an integer of at least 2")
+        _require(self.lanes >= 10, "lanes", self.lanes, "an integer of at least 10")
+        _require(self.growth_lanes >= 2, "growth_lanes", self.growth_lanes, "an integer of at least 2")
         _require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
-        _require(len(self.windows) > 0, "windows", self.windows, "at least one window")
+        for name in ("windows", "drifts", "horizons", "exponents"):
+            values = getattr(self, name)
+            _require(len(values) > 0, name, "nothing", "at least one value")
+            rising = list(values) == sorted(set(values))
+            _require(rising, name, " ".join(map(str, values)), "different values in rising order")
         for window in self.windows:
             _require(1 <= window <= self.rounds, "windows", window, f"between 1 and rounds = {self.rounds}")
         for drift in self.drifts:
@@ -57,7 +61,7 @@ class TheoryConfig:
         for horizon in self.horizons:
             _require(horizon >= 10, "horizons", horizon, "integers of at least 10")
         for exponent in self.exponents:
-            _require(0 < exponent < 1, "exponents", exponent, "between 0 and 1")
+            _require(0 < exponent < 1, "exponents", exponent, "strictly between 0 and 1")
 
 
 def _require(condition: bool, name: str, value: object, allowed: str) -> None:

@@ -202,7 +202,7 @@ def _constants(problem: Any, rounds: int) -> dict[str, Any]:
     }
 
 
-SUMS = ("regret", "proxy", "error", "noise", "bias", "tracking")
+SUMS = ("regret", "proxy", "error", "noise", "tracking")
 
 
 def run_theory(config: TheoryConfig, progress: Progress) -> Results:
@@ -230,10 +230,11 @@ def _run(config: TheoryConfig, progress: Progress) -> Results:
             columns = {key: np.asarray(values) for key, values in columns.items()}
             for (i, window), (j, step) in _product(config.windows, steps):
                 here = {key: values[i, j] for key, values in columns.items()}
-                fraction = step * constants["smoothness"]
+                fraction = fractions[j] * largest  # of 1/L, as configured: also a key of the tables
                 judge = Judge(name, window, drift, fraction, within=fraction <= 1 + 1e-12)
                 checks += judge_statements(judge, problem, here, constants, step, window)
                 sums = {key: here[key].sum(axis=1) for key in SUMS}
+                sums["bias"] = here["bias_now"].sum(axis=1) if "bias_now" in here else np.zeros(config.lanes)  # B_T
                 setting = {"problem": name, "drift": drift, "step": fraction, "window": window}
                 bound = next(c.rhs for c in reversed(judge.checks) if c.name.startswith("theorem"))
                 frames.append(

@@ -27,7 +27,8 @@ class Linear(AbstractFunction):
       features of the adjoint, pass `adjoint=lambda module: Linear(last_hidden(module))` to `Functional`.
     - `prediction`: an example of what f(x) is (a scalar by default). As an adjoint it may be left out: the
       adjoint takes the form of the inner prediction.
-    - `ridge`: ρ ≥ 0, i.e. the penalty ½ρ‖W‖², on every weight.
+    - `ridge`: ρ ≥ 0, i.e. the penalty ½ρ‖W‖², on every weight. With 0, features that depend on each other (or fewer
+      samples than features) leave the system singular, and the round is skipped as not finite.
     - `bias`: whether to append a constant 1 to the features.
     - `steps`: Newton steps per round.
     """
@@ -74,7 +75,8 @@ class Linear(AbstractFunction):
         return function
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
-        return 0.5 * self.ridge * squared_norm(params)
+        square = squared_norm(params)
+        return 0.5 * jnp.asarray(self.ridge, square.dtype) * square
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         del key
@@ -86,8 +88,9 @@ class Linear(AbstractFunction):
     def _newton(self, params: PyTree, objective: tuple[Term, ...]) -> PyTree:
         flat, unravel = ravel_pytree(params)
         size = flat.size
-        gradient = self.ridge * flat
-        curvature = self.ridge * jnp.eye(size, dtype=flat.dtype)
+        ridge = jnp.asarray(self.ridge, flat.dtype)
+        gradient = ridge * flat
+        curvature = ridge * jnp.eye(size, dtype=flat.dtype)
         for term in objective:
             phi = jax.vmap(self._phi)(term.samples.x).astype(flat.dtype)
             slopes, hessians = self._derivatives(params, term)

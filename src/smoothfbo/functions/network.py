@@ -70,14 +70,15 @@ class Network(AbstractFunction):
         self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
 
     def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None = None) -> FunctionState:  # noqa: ARG002
-        def initial(key: PRNGKeyArray) -> PyTree:
+        def initial(key: PRNGKeyArray, x: PyTree) -> PyTree:
             if isinstance(self.make, tuple):
                 return self.make[0](key, x)
             return eqx.filter(self.make(key), eqx.is_inexact_array)
 
-        # One lane after the other under vmap: batched LAPACK calls (the QR of an orthogonal initialisation)
-        # can deadlock XLA's CPU thread pool.
-        params = jax.custom_batching.sequential_vmap(initial)(key)
+        # One lane after the other under vmap: batched LAPACK calls (the QR of an orthogonal initialisation) can
+        # deadlock XLA's CPU thread pool. What the recipe closes over may be vmapped, too, so it becomes an argument.
+        explicit, captured = jax.closure_convert(initial, key, x)
+        params = jax.custom_batching.sequential_vmap(explicit)(key, x, *captured)
         checks.require_floating(params, "the network's parameters")
         return FunctionState(params, self.optimiser.init(params))
 

@@ -106,14 +106,10 @@ class Pointwise(AbstractAdjoint):
         self, inner: Callable[[PyTree], PyTree], x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray
     ) -> PyTree:
         del inner, x, prediction, key
-        same = checks.same_shapes(data.inner.x, data.outer.x)
-        if same and checks.is_concrete(data):
-            pairs = zip(jax.tree.leaves(data.inner.x), jax.tree.leaves(data.outer.x), strict=True)
-            same = all(np.array_equal(a, b) for a, b in pairs)
-        if not same:
+        if not all(_same_inputs(part) for part in (data, data.final) if part is not None):
             raise ValueError(
-                "Pointwise needs the same inputs in data.inner.x and data.outer.x, row by row; for different "
-                "samples use a fitted adjoint, e.g. adjoint=Network(...) or adjoint=Linear(...)."
+                "Pointwise needs the same inputs in data.inner.x and data.outer.x (and so in data.final), row by row; "
+                "for different samples use a fitted adjoint, e.g. adjoint=Network(...) or adjoint=Linear(...)."
             )
         return ()
 
@@ -167,6 +163,14 @@ def _relative_residual(function: AbstractFunction, params: PyTree, objective: tu
     remainder = jax.grad(lambda params: objective_value(function, params, objective))(params)
     right_side = jax.grad(lambda params: objective[1].mean(function.bind(params)))(params)
     return ratio(norm(remainder), norm(right_side))
+
+
+def _same_inputs(data: Data) -> bool:
+    """Whether inner and outer inputs agree; values count only where they can be seen."""
+    if not checks.same_shapes(data.inner.x, data.outer.x):
+        return False
+    pairs = zip(jax.tree.leaves(data.inner.x), jax.tree.leaves(data.outer.x), strict=True)
+    return not checks.is_concrete(data) or all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _solve_small(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -21,9 +21,9 @@ class Estimate(NamedTuple):
     implicit: PyTree | None  # g_Imp
     inner_loss: Float[Array, ""]  # mean ℓ_in(λ, ĥ(x), x, y) on the round's inner data, after the fit
     outer_loss: Float[Array, ""]  # mean ℓ_out(λ, ĥ(x), x, y) on the round's outer data, after the fit
-    # ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖: 0 is an adjoint that solves its equation, 1 one no better than zero
+    # ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖: 0 is an adjoint that solves its equation, 1 one no better than zero; NaN: no adjoint
     adjoint_residual: Float[Array, ""]
-    converged: Bool[Array, ""]  # False where an iterative solver stopped short of its tolerance
+    converged: Bool[Array, ""]  # False where a solver stopped short of its tolerance or gave nothing finite
 
 
 class AbstractHypergradient(eqx.Module):
@@ -45,9 +45,16 @@ def init_inner(
 ) -> tuple[FunctionState, PyTree, PyTree]:
     """Check everything that can be checked; return the inner state, one input, and a prediction's shape."""
     if not isinstance(inner, AbstractFunction):
-        raise TypeError(f"inner must be a Network, a Linear or another AbstractFunction, got {inner!r}.")
-    if not isinstance(data, Data):
-        raise TypeError(f"data must be a smoothfbo.Data(inner=Samples(x, y), outer=Samples(x, y)), got {data!r}.")
+        raise TypeError(f"inner must be a Network, a Linear or another AbstractFunction, got a {type(inner).__name__}.")
+    if not isinstance(data, Data) or not all(isinstance(part, Samples) for part in (data.inner, data.outer)):
+        raise TypeError(
+            "data must be a smoothfbo.Data(inner=Samples(x, y), outer=Samples(x, y)), got "
+            + (
+                f"{type(data.inner).__name__} and {type(data.outer).__name__} in it."
+                if isinstance(data, Data)
+                else f"a {type(data).__name__}."
+            )
+        )
     check_data(data)
     x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
     state = inner.init(key, x, None)
@@ -67,6 +74,10 @@ def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem,
         )
     prediction = checks.abstract_call(inner.bind(state.params), "the inner function", x=x)
     check_problem(problem, outer, prediction, data)
+    if data.final is not None:
+        if jax.tree.structure(data.final) != jax.tree.structure(data._replace(final=None)):
+            raise ValueError("data.final must have the structure of data: inner and outer samples, and no final.")
+        check_round(inner, state, problem, outer, data.final)
     return prediction
 
 

@@ -53,7 +53,7 @@ class Functional(AbstractHypergradient):
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
         if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
-            raise TypeError(f"adjoint must be a Network, a Linear or Pointwise(), got {adjoint!r}.")
+            raise TypeError(f"adjoint must be a Network, a Linear or Pointwise(), got a {type(adjoint).__name__}.")
         self.inner = inner
         self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else Fitted(function=adjoint)
         self.batch_size = batch_size
@@ -84,6 +84,6 @@ class Functional(AbstractHypergradient):
             inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
             outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
             adjoint_residual=residual,
-            converged=jnp.asarray(True),
+            converged=jnp.isfinite(residual),
         )
         return estimate, FunctionalState(inner, adjoint)

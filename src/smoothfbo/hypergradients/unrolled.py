@@ -64,7 +64,7 @@ class Unrolled(AbstractHypergradient):
             implicit=None,
             inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
             outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
-            adjoint_residual=jnp.zeros(()),  # there is no adjoint equation to solve
+            adjoint_residual=jnp.full((), jnp.nan),  # there is no adjoint equation to solve
             converged=jnp.asarray(True),
         )
         return estimate, inner

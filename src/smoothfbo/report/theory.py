@@ -30,7 +30,7 @@ def statement_table(checks: list[dict[str, Any]]) -> Table:
         result.add_column(column, justify=justify, no_wrap=column != "statement")  # pyright: ignore[reportArgumentType]
     for name in dict.fromkeys(check["name"] for check in checks):
         same = [check for check in checks if check["name"] == name]
-        shown = max(same, key=lambda check: check["lhs"] - check["rhs"] if check["kind"] == "rate" else check["ratio"])
+        shown = max(same, key=lambda check: check["ratio"] if check["ratio"] is not None else 0.0)
         held = sum(check["holds"] is True for check in same)
         judged = sum(check["holds"] is not None for check in same)
         outside = any(not check["within_assumptions"] for check in same)
@@ -43,7 +43,7 @@ def statement_table(checks: list[dict[str, Any]]) -> Table:
             f"{shown['step']:.2g}",
             f"{shown['lhs']:.3g}",
             f"{shown['rhs']:.3g}",
-            f"{shown['ratio']:.2g}" if np.isfinite(shown["ratio"]) else "",
+            "" if shown["ratio"] is None else f"{shown['ratio']:.2g}",
             f"[{colour}]{verdict}[/]",
         )
     return result
@@ -142,7 +142,7 @@ def _trade_off(lanes: Any) -> Any:
 
 def _growth(growth: Any, slopes: list[dict[str, Any]]) -> Any:
     """Regret per round over the horizon, log-log."""
-    drifts = list(dict.fromkeys(growth["drift"]))
+    drifts = [drift for drift in dict.fromkeys(growth["drift"]) if "alone" not in drift]
     figure, axes = plt.subplots(1, len(drifts), figsize=(4.6 * len(drifts), 4), sharey=True, layout="constrained")
     exponents = sorted(growth["exponent"].unique())
     for axis, drift in zip(np.atleast_1d(axes), drifts, strict=True):

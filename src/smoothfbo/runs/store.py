@@ -24,7 +24,8 @@ def prepare(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written: {error.strerror or error}.") from error
+        reason = "it is a file, not a folder" if folder.is_file() else error.strerror or error
+        raise UsageError(f"--out {folder} cannot be written: {reason}.") from error
     return folder
 
 

@@ -28,7 +28,7 @@ class FiniteBilevel(eqx.Module):
 
     features: Float[Array, "n p"]
     coupling: Float[Array, "n d"]
-    gram: Float[Array, "p p"]  # (ΦᵀΦ/n)⁻¹
+    inverse_gram: Float[Array, "p p"]  # (ΦᵀΦ/n)⁻¹
     offsets: Float[Array, " n"]
     explicit_weight: Number  # κ
     noise: Number  # σ
@@ -61,7 +61,7 @@ class FiniteBilevel(eqx.Module):
         dtype = jnp.result_type(float)
         self.features = jnp.asarray(phi, dtype)
         self.coupling = jnp.asarray(identity if features is None else generator.normal(size=(points, points)), dtype)
-        self.gram = jnp.asarray(np.linalg.inv(phi.T @ phi / points), dtype)
+        self.inverse_gram = jnp.asarray(np.linalg.inv(phi.T @ phi / points), dtype)
         self.offsets = jnp.asarray(generator.uniform(0, 2 * np.pi, points), dtype)
         self.explicit_weight, self.noise, self.gain_noise = explicit_weight, noise, gain_noise
         self.speed, self.slowing, self.batch = speed, slowing, batch
@@ -90,9 +90,7 @@ class FiniteBilevel(eqx.Module):
         coupling, weight = self.coupling, self.explicit_weight
         return Problem(
             inner_loss=lambda outer, v, x, y: 0.5 * (v - y["target"] - y["gain"] * coupling[x] @ jnp.sin(outer)) ** 2,
-            outer_loss=lambda outer, v, x, y: (
-                0.5 * (v - y["target"]) ** 2 + weight * jnp.mean(1 - jnp.cos(outer)) + 0.0 * x.astype(v.dtype)
-            ),
+            outer_loss=lambda outer, v, x, y: 0.5 * (v - y["target"]) ** 2 + weight * jnp.mean(1 - jnp.cos(outer)),  # noqa: ARG005
         )
 
     def phi(self, x: Int[Array, ""]) -> Float[Array, " p"]:
@@ -116,7 +114,7 @@ class FiniteBilevel(eqx.Module):
     def parameters(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " p"]:
         """θ*_{t,λ}."""
         target = self.inner_target(round) + self.coupling @ jnp.sin(outer)
-        return self.gram @ (self.features.T @ target) / self.points
+        return self.inverse_gram @ (self.features.T @ target) / self.points
 
     def solution(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " n"]:
         """h*_{t,λ} at every point."""
@@ -182,7 +180,7 @@ class FiniteBilevel(eqx.Module):
         return float(4 * np.linalg.norm(np.asarray(self.coupling), 2) ** 2 / self.points)
 
     def _project(self, values: Float[Array, " n"]) -> Float[Array, " n"]:
-        return self.features @ (self.gram @ (self.features.T @ values)) / self.points
+        return self.features @ (self.inverse_gram @ (self.features.T @ values)) / self.points
 
     def _constants(self, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """δ_t for all rounds, M, and MᵀM/n."""

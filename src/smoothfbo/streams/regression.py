@@ -84,7 +84,7 @@ class DriftingRegression(AbstractStream):
         return window, self._data(window, *self.draw(jnp.zeros((), jnp.int32), key))
 
     def __call__(
-        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None | None
+        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None
     ) -> tuple[Window, Data, None]:
         del learner
         x, y = self.draw(round, key)
