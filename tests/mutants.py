@@ -78,12 +78,14 @@ def survives(file: str, old: str, new: str, tests: str) -> bool:
 
 
 def main() -> None:
+    """All mutations, or those of the files named on the command line."""
+    chosen = [mutation for mutation in MUTATIONS if len(sys.argv) == 1 or mutation[0] in sys.argv[1:]]
     survivors = []
-    for number, mutation in enumerate(MUTATIONS, 1):
+    for number, mutation in enumerate(chosen, 1):
         alive = survives(*mutation)
         survivors += [mutation] if alive else []
         print(
-            f"{number:2d}/{len(MUTATIONS)} {'SURVIVED' if alive else 'caught  '} {mutation[0]}: {mutation[2][:70]}",
+            f"{number:2d}/{len(chosen)} {'SURVIVED' if alive else 'caught  '} {mutation[0]}: {mutation[2][:70]}",
             flush=True,
         )
     if survivors:

@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "smoothfbo"
 
 # Imports point one way only: a module may import from its own layer and from earlier ones.
 LAYERS = [
-    {"errors", "types", "checks", "algebra"},
+    {"__version__", "errors", "types", "checks", "algebra"},
     {"problem"},
     {"functions"},
     {"hypergradients"},
