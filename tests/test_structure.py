@@ -18,6 +18,7 @@ LAYERS = [
     {"functions"},
     {"hypergradients"},
     {"smoothing"},
+    {"stream"},
     {"online"},
     {"regret"},
     {"streams", "environments"},

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
         Pointwise,
         Unrolled,
     )
-    from smoothfbo.online import AbstractStream, Info, Online, RunState, State, run, start
+    from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Data, Problem, Samples
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
+    from smoothfbo.stream import AbstractStream
 
 __version__ = "0.1.0"
 
@@ -73,7 +74,8 @@ _HOME = {
             "Pointwise",
             "Unrolled",
         ),
-        "online": ("AbstractStream", "Info", "Online", "RunState", "State", "run", "start"),
+        "stream": ("AbstractStream",),
+        "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Data", "Problem", "Samples"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
     }.items()

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
-from smoothfbo.online import AbstractStream, State
 from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.stream import AbstractStream
 from smoothfbo.types import Number
 
 
@@ -84,7 +84,7 @@ class DriftingRegression(AbstractStream):
         return window, self._data(window, *self.draw(jnp.zeros((), jnp.int32), key))
 
     def __call__(
-        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: State | None
+        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
     ) -> tuple[Window, Data, None]:
         del learner
         x, y = self.draw(round, key)
