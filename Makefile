@@ -24,7 +24,7 @@ format: $(STAMP)
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
 
-# Breaks the library on purpose, thirty times, and shows that a test notices each time (about half an hour).
+# Breaks the library on purpose in some forty places and shows that a test notices each time (about half an hour).
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py
 
