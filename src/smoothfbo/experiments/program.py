@@ -1,0 +1,39 @@
+"""What an experiment hands to the runner: lanes that share one compiled program."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Array, PyTree
+
+
+@dataclass(frozen=True)
+class Program:
+    """A set of lanes (method × numbers × seed) that run in one compilation, chunk by chunk.
+
+    - `name`: for the progress bar and the files; different programs of a run have different names.
+    - `lanes`: one dictionary per lane with what tells it apart: method, window, seed, and so on. These become the
+      first columns of the metrics.
+    - `numbers`: a pytree whose arrays have a leading axis over lanes: all that differs between lanes in the program
+      (seeds, windows, rates).
+    - `start`: `numbers of one lane -> state`. The state is a pytree of arrays, and all that the lane needs to go on.
+    - `advance`: `(numbers of one lane, state) -> (state, records)`: one chunk. `records` is a flat dictionary of
+      arrays with the same leading axis over rows; a matrix becomes one column per entry (`weight` -> `weight_0`, …).
+      Its column `round` says which round a row belongs to.
+    - `rounds`, `chunk`: rounds in all, and per call of `advance`. The last chunk may go beyond the end: rows with
+      `round >= rounds` are dropped.
+
+    `start` and `advance` are written for one lane; the runner vmaps them and spreads the lanes over all devices.
+    """
+
+    name: str
+    lanes: tuple[dict[str, Any], ...]
+    numbers: PyTree
+    start: Callable[[PyTree], PyTree]
+    advance: Callable[[PyTree, PyTree], tuple[PyTree, dict[str, Array]]]
+    rounds: int
+    chunk: int
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.rounds // self.chunk)
