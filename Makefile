@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 .PHONY: demo test lint format stress mutants clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/paper_regression.py --out out/demo
+	$(BIN)/smoothfbo regression --preset demo --out out/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

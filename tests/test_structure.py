@@ -25,6 +25,7 @@ LAYERS = [
     {"experiments"},
     {"runs"},
     {"report"},
+    {"commands"},
     {"cli", "__main__"},
 ]
 CORE = {"jax", "optax", "equinox", "jaxtyping", "numpy"}

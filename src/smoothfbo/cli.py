@@ -1,73 +1,20 @@
-"""The command line. jax is imported only when something runs, so that `--help` answers at once."""
+"""The command line: `smoothfbo COMMAND …`. Errors are one line on standard error, and exit status 2."""
 
+import io
 import shlex
 import sys
-from dataclasses import dataclass, fields
-from pathlib import Path
+from contextlib import redirect_stderr
+from typing import Annotated, Any, Union
 
 from smoothfbo import __version__
 from smoothfbo.errors import UsageError
-from smoothfbo.experiments.config import TheoryConfig
 
-
-@dataclass(frozen=True)
-class Theory(TheoryConfig):
-    __doc__ = TheoryConfig.__doc__
-
-    out: Path = Path("out/theory")
-    """Folder for summary.json, config.json, metrics.parquet (and growth, decomposition) and figures/."""
-
-    def run(self, command: str) -> int:
-        import jax
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import TimeRemainingColumn as Remaining
-
-        from smoothfbo.experiments import growth, statements, theory
-        from smoothfbo.report import theory as report
-        from smoothfbo.runs import store
-
-        config = TheoryConfig(**{field.name: getattr(self, field.name) for field in fields(TheoryConfig)})
-        folder = store.prepare(self.out)
-        console = Console()
-        if not console.is_terminal:
-            console.width = max(console.width, 120)
-        columns = (TextColumn("{task.description:42s}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        with Progress(*columns, Remaining(), console=console, transient=True) as progress:
-            task = progress.add_task("compiling", total=1.0)
-
-            def tell(name: str, done: float) -> None:
-                progress.update(task, description=name, completed=done)
-                if not console.is_terminal:
-                    print(f"{100 * done:3.0f} % {name}", file=sys.stderr, flush=True)
-
-            results = theory.run_theory(config, tell)
-        records = statements.as_records(results.checks)
-        slopes = growth.growth_slopes(results.growth).to_dict("records")
-        store.write_json(folder / "config.json", store.describe_run(command, config, [str(d) for d in jax.devices()]))
-        store.write_json(folder / "summary.json", {"checks": records, "growth_slopes": slopes})
-        store.write_table(folder / "metrics.parquet", results.lanes)
-        store.write_table(folder / "growth.parquet", results.growth)
-        store.write_table(folder / "decomposition.parquet", results.decomposition)
-        figures = report.draw(folder)
-        for table in (report.statement_table, report.growth_table):
-            console.print(table(records))
-        console.print(
-            f"{folder}: summary.json, config.json, metrics.parquet, growth.parquet, decomposition.parquet and"
-        )
-        console.print(f"{len(figures)} figures in {folder}/figures")
-        failed = [check for check in results.checks if check.holds is False and check.within_assumptions]
-        for check in failed:
-            console.print(
-                f"[red]does not hold:[/] {check.name} ({check.problem} problem, window {check.window}, "
-                f"drift {check.drift:g}, α·L = {check.step:g}): {check.lhs:.6g} against {check.rhs:.6g}"
-            )
-        return 1 if failed else 0
+DESCRIPTION = "Non-stationary functional bilevel optimisation: the paper's experiments and checks."
 
 
 def main(arguments: list[str] | None = None) -> int:
     try:
-        import tyro
+        import tyro  # noqa: F401
     except ImportError:
         print("smoothfbo: the command line needs more packages: pip install 'smoothfbo[experiments]'", file=sys.stderr)
         return 2
@@ -76,16 +23,53 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"smoothfbo {__version__}")
         return 0
     try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            {"theory": Theory},
-            prog="smoothfbo",
-            description="Non-stationary functional bilevel optimisation: the paper's experiments and checks.",
-            args=arguments,
-        )
-        return command.run(shlex.join(["smoothfbo", *arguments]))
+        return parse(arguments).run(shlex.join(["smoothfbo", *arguments]))
     except KeyboardInterrupt:
         print("smoothfbo: stopped before the end; files that are there are complete", file=sys.stderr)
         return 130
     except UsageError as error:
         print(f"smoothfbo: {error}", file=sys.stderr)
         return 2
+
+
+def parse(arguments: list[str]) -> Any:
+    """The command with its options. tyro's boxed messages become one line."""
+    import tyro
+    from tyro.conf import subcommand
+
+    from smoothfbo.commands.regression import Regression, from_preset
+    from smoothfbo.commands.stored import Report, Resume
+    from smoothfbo.commands.theory import Theory
+
+    preset = from_preset(_preset(arguments)) if "regression" in arguments[:1] else Regression()
+    commands = Union[  # noqa: UP007
+        Annotated[Regression, subcommand("regression", default=preset)],
+        Annotated[Theory, subcommand("theory")],
+        Annotated[Report, subcommand("report")],
+        Annotated[Resume, subcommand("resume")],
+    ]
+    message = io.StringIO()
+    try:
+        with redirect_stderr(message):
+            return tyro.cli(commands, prog="smoothfbo", description=DESCRIPTION, args=arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise UsageError(_one_line(message.getvalue())) from None
+
+
+def _preset(arguments: list[str]) -> str:
+    """The value of --preset, which decides the defaults of all other options."""
+    for index, argument in enumerate(arguments):
+        if argument == "--preset" and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if argument.startswith("--preset="):
+            return argument.removeprefix("--preset=")
+    return "demo"
+
+
+def _one_line(text: str) -> str:
+    """The first paragraph of a boxed message, without the box, and where help is."""
+    lines = [line.strip(" │╭╮╰╯─-") for line in text.splitlines()[1:]]
+    lines = [line for line in lines if line and not line.startswith(("For full helptext", "Argument helptext"))]
+    return f"{' '.join(lines[:2]).rstrip('.')} (see smoothfbo --help)."

@@ -1,6 +1,8 @@
 """Configurations of the experiments. No jax here: `--help` must be quick."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
 
 from smoothfbo.errors import UsageError
 
@@ -37,33 +39,48 @@ class TheoryConfig:
     """Seed of all randomness."""
 
     def __post_init__(self) -> None:
-        _require(self.lanes >= 10, "lanes", self.lanes, "an integer of at least 10")
-        _require(self.growth_lanes >= 2, "growth_lanes", self.growth_lanes, "an integer of at least 2")
-        _require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
+        require(self.lanes >= 10, "lanes", self.lanes, "an integer of at least 10")
+        require(self.growth_lanes >= 2, "growth_lanes", self.growth_lanes, "an integer of at least 2")
+        require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
         for name in ("windows", "drifts", "horizons", "exponents"):
-            values = getattr(self, name)
-            _require(len(values) > 0, name, "nothing", "at least one value")
-            rising = list(values) == sorted(set(values))
-            _require(rising, name, " ".join(map(str, values)), "different values in rising order")
+            require_rising(name, getattr(self, name))
         for window in self.windows:
-            _require(1 <= window <= self.rounds, "windows", window, f"between 1 and rounds = {self.rounds}")
+            require(1 <= window <= self.rounds, "windows", window, f"between 1 and rounds = {self.rounds}")
         for drift in self.drifts:
-            _require(0 <= drift < float("inf"), "drifts", drift, "finite and not negative")
+            require(0 <= drift < float("inf"), "drifts", drift, "finite and not negative")
         for name in ("step", "small_step"):
             fraction = getattr(self, name)
-            _require(0 < fraction < float("inf"), name, fraction, "positive")
+            require(0 < fraction < float("inf"), name, fraction, "positive")
             if fraction > 1 and not self.allow_large_step:
                 raise UsageError(
                     f"--{name.replace('_', '-')} {fraction:g} is more than the theorems allow (1); use at most 1, or "
                     "--allow-large-step to run it and mark the result."
                 )
-        _require(len(self.horizons) >= 3, "horizons", self.horizons, "at least three horizons")
+        require(len(self.horizons) >= 3, "horizons", self.horizons, "at least three horizons")
         for horizon in self.horizons:
-            _require(horizon >= 10, "horizons", horizon, "integers of at least 10")
+            require(horizon >= 10, "horizons", horizon, "integers of at least 10")
         for exponent in self.exponents:
-            _require(0 < exponent < 1, "exponents", exponent, "strictly between 0 and 1")
+            require(0 < exponent < 1, "exponents", exponent, "strictly between 0 and 1")
 
 
-def _require(condition: bool, name: str, value: object, allowed: str) -> None:
+def require(condition: bool, name: str, value: object, allowed: str) -> None:
+    """A sentence that names the option, its value and what is allowed."""
     if not condition:
         raise UsageError(f"--{name.replace('_', '-')} must be {allowed}, got {value}.")
+
+
+def require_rising(name: str, values: tuple[Any, ...]) -> None:
+    """Different values in rising order, at least one."""
+    require(len(values) > 0, name, "nothing", "at least one value")
+    rising = list(values) == sorted(set(values))
+    require(rising, name, " ".join(map(str, values)), "different values in rising order")
+
+
+def require_known(name: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Words of a list, each once."""
+    require(len(values) > 0, name, "nothing", f"one or more of {', '.join(known)}")
+    for value in values:
+        close = get_close_matches(value, known, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        require(value in known, name, f"{value}{hint}", f"one or more of {', '.join(known)}")
+    require(len(set(values)) == len(values), name, " ".join(values), "a list without repetitions")

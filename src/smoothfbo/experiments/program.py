@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 from jaxtyping import Array, PyTree
 
 
@@ -18,8 +20,7 @@ class Program:
       (seeds, windows, rates).
     - `start`: `numbers of one lane -> state`. The state is a pytree of arrays, and all that the lane needs to go on.
     - `advance`: `(numbers of one lane, state) -> (state, records)`: one chunk. `records` is a flat dictionary of
-      arrays with the same leading axis over rows; a matrix becomes one column per entry (`weight` -> `weight_0`, …).
-      Its column `round` says which round a row belongs to.
+      arrays with the same leading axis over rows. Its entry `round` says which round a row belongs to.
     - `rounds`, `chunk`: rounds in all, and per call of `advance`. The last chunk may go beyond the end: rows with
       `round >= rounds` are dropped.
 
@@ -37,3 +38,26 @@ class Program:
     @property
     def chunks(self) -> int:
         return -(-self.rounds // self.chunk)
+
+
+class Measured(NamedTuple):
+    """What a program's records say, as two tables."""
+
+    rounds: pd.DataFrame  # tidy: the lane's columns, round, one column a metric
+    lanes: pd.DataFrame  # one row per lane: the lane's columns, one column a headline metric
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment, ready to run.
+
+    - `experiment`: its name, as on the command line; `config`: its complete configuration, a dataclass.
+    - `measure`: `(program, records) -> Measured`; the records of a program have axes (lane, row, …).
+    - `summarise`: `(rounds, lanes) -> summary`, of all programs together, ready for JSON.
+    """
+
+    experiment: str
+    config: Any
+    programs: list[Program]
+    measure: Callable[[Program, dict[str, np.ndarray]], Measured]
+    summarise: Callable[[pd.DataFrame, pd.DataFrame], dict[str, Any]]

@@ -5,11 +5,14 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from smoothfbo.errors import UsageError
@@ -24,9 +27,15 @@ def prepare(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        reason = "it is a file, not a folder" if folder.is_file() else error.strerror or error
-        raise UsageError(f"--out {folder} cannot be written: {reason}.") from error
+        why = "it is a file, not a folder" if folder.is_file() else reason(error)
+        raise UsageError(f"--out {folder} cannot be written: {why}.") from error
     return folder
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, on one line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> None:
@@ -36,7 +45,7 @@ def write(path: Path, save: Callable[[Path], Any]) -> None:
         save(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise UsageError(f"{path} cannot be written: {reason(error)}.") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -50,6 +59,22 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
     write(path, lambda file: table.to_parquet(file, index=False))
 
 
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    write(path, lambda file: np.savez(file, **arrays))  # pyright: ignore[reportArgumentType]
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise UsageError(f"{path} cannot be read: {reason(error)}.") from error
+
+
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -57,13 +82,56 @@ def read_json(path: Path) -> Any:
         raise UsageError(f"{path} cannot be read: {error}.") from error
 
 
-def describe_run(command: str, config: Any, devices: list[str]) -> dict[str, Any]:
+def describe_run(experiment: str, command: str, config: Any, devices: list[str]) -> dict[str, Any]:
     """All that is needed to repeat a run."""
     return {
+        "experiment": experiment,
         "command": command,
         "config": dataclasses.asdict(config),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": _commit(),
         "python": platform.python_version(),
         "devices": devices,
         "processors": os.cpu_count(),
+        "machine": platform.machine(),
     }
+
+
+def _commit() -> str | None:
+    """The commit of the source, where it is a git checkout."""
+    source = Path(__file__).parent
+    try:
+        call = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        result = subprocess.run(call, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None if result.returncode == 0 else None
+
+
+def claim(folder: Path, experiment: str, description: dict[str, Any]) -> None:
+    """Take the folder for a run, or go on with the run of the same configuration that is in it."""
+    prepare(folder)
+    path = folder / "config.json"
+    if not path.exists():
+        write_json(path, description)
+        return
+    stored = read_json(path)
+    if not isinstance(stored, dict) or "config" not in stored:
+        raise UsageError(f"{path} is not the configuration of a run; give another folder with --out.")
+    if stored.get("experiment") != experiment:
+        raise UsageError(f"--out {folder} holds a run of {stored.get('experiment')!r}; give another folder.")
+    config = json.loads(json.dumps(description["config"]))
+    different = [
+        f"{name} = {stored['config'].get(name)!r} there, {config.get(name)!r} here"
+        for name in dict.fromkeys([*config, *stored["config"]])
+        if config.get(name) != stored["config"].get(name)
+    ]
+    if different:
+        raise UsageError(
+            f"--out {folder} holds a run of another configuration ({'; '.join(different)}); give another folder."
+        )
+    for name in ("versions", "devices"):
+        if stored.get(name) != description[name]:
+            warnings.warn(
+                f"{folder} was begun with other {name}; the last bits of its figures may differ", stacklevel=2
+            )

@@ -13,6 +13,30 @@ from smoothfbo.problem import Data, Problem, Samples
 from smoothfbo.stream import AbstractStream
 from smoothfbo.types import Number
 
+Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
+
+
+def per_lag(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Array, ""]:
+    """λ_lag: one weight for each lag."""
+    return outer[lag]
+
+
+def decay(outer: Float[Array, ""], lag: Int[Array, ""]) -> Float[Array, ""]:
+    """exp(−λ·lag): a scalar rate λ ≥ 0 at which the past is forgotten."""
+    return jnp.exp(-outer * lag.astype(outer.dtype))
+
+
+def shares(weighting: Weighting, outer: Array, lags: int) -> Float[Array, " lags"]:
+    """π = λ / Σλ: the weights of the lags as shares of their sum."""
+    weights = jax.vmap(weighting, in_axes=(None, 0))(outer, jnp.arange(lags))
+    return weights / jnp.sum(weights)
+
+
+def excess(weighting: Weighting, discrepancy: Float[Array, "lags lags"], outer: Array) -> Float[Array, ""]:
+    """E‖f_t(x) − h*_λ(x)‖² = πᵀ K_t π, the exact objective without the noise; linear in K_t."""
+    share = shares(weighting, outer, len(discrepancy))
+    return share @ discrepancy @ share
+
 
 class Window(NamedTuple):
     """The last L batches, newest first."""
@@ -28,13 +52,17 @@ class DriftingRegression(AbstractStream):
     sample marked with its lag (0 is the newest). The outer variable is one weight per lag.
 
     The exact answer is known. In L₂ the inner solution is h*_λ = Σ_s λ_s f_s / Σ_s λ_s, hence
-    F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it on a fixed sample of inputs.
+    F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it by quadrature.
+
+    `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
+    `decay` takes a scalar rate.
     """
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
     drift: Callable[[Int[Array, ""]], Float[Array, ""]]
     noise: Number
+    weighting: Weighting = eqx.field(static=True)
     lags: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
 
@@ -48,6 +76,7 @@ class DriftingRegression(AbstractStream):
         lags: int = 10,
         batch: int = 32,
         noise: Number = 0.3,
+        weighting: Weighting = per_lag,
     ):
         for name, value in {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch}.items():
             checks.require_integer(value, name, 1)
@@ -55,13 +84,15 @@ class DriftingRegression(AbstractStream):
         key_weight, key_bias = jax.random.split(key)
         self.weight = jax.random.normal(key_weight, (inputs, outputs))
         self.bias = jax.random.normal(key_bias, (outputs,))
-        self.drift, self.noise, self.lags, self.batch = drift, noise, lags, batch
+        self.drift, self.noise, self.weighting, self.lags, self.batch = drift, noise, weighting, lags, batch
 
     @staticmethod
-    def problem() -> Problem:
-        """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², for a vector λ of one weight per lag."""
+    def problem(weighting: Weighting = per_lag) -> Problem:
+        """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², where λ_lag is the weight of the sample's lag."""
         return Problem(
-            inner_loss=lambda outer, v, x, y: outer[y["lag"]] * jnp.sum((v - y["target"]) ** 2),  # noqa: ARG005
+            inner_loss=lambda outer, v, x, y: (  # noqa: ARG005
+                weighting(outer, y["lag"]) * jnp.sum((v - y["target"]) ** 2)
+            ),
             outer_loss=lambda outer, v, x, y: jnp.sum((v - y["target"]) ** 2),  # noqa: ARG005
         )
 
@@ -92,15 +123,34 @@ class DriftingRegression(AbstractStream):
         following = Window(*(jnp.concatenate([new[None], old[:-1]]) for new, old in zip((x, y), state, strict=True)))
         return following, data, None
 
-    def objective(
-        self, outer: Float[Array, " lags"], round: Int[Array, ""], x: Float[Array, "samples inputs"]
-    ) -> Float[Array, ""]:
-        """The exact F_t(λ), with the expectation over inputs taken as the mean over `x`."""
-        times = round - 1 - jnp.arange(self.lags)
-        past = jax.vmap(lambda time: self.truth(time, x))(times)
-        solution = jnp.einsum("s,sno->no", outer, past) / jnp.sum(outer)
-        error = jnp.mean(jnp.sum((self.truth(round, x) - solution) ** 2, axis=-1))
-        return error + self.noise**2 * self.bias.size
+    def solution(
+        self, outer: Array, round: Int[Array, ""], x: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch outputs"]:
+        """h*_{t,λ}(x) = Σ_s λ_s f_s(x) / Σ_s λ_s, the exact inner solution."""
+        past = jax.vmap(lambda lag: self.truth(round - 1 - lag, x))(jnp.arange(self.lags))
+        return jnp.tensordot(shares(self.weighting, outer, self.lags), past, axes=1)
+
+    def discrepancy(self, round: Int[Array, ""]) -> Float[Array, "lags lags"]:
+        """K_t[s, r] = E⟨f_{t−1−s}(x) − f_t(x), f_{t−1−r}(x) − f_t(x)⟩, all that F_t depends on.
+
+        f_t(x) is a function of two normal variables, Wᵀx and 1ᵀx, for each output: the trapezoid rule on a grid
+        integrates it to about six digits.
+        """
+        grid = jnp.linspace(-6.0, 6.0, 61)
+        first, second = (axis.ravel() for axis in jnp.meshgrid(grid, grid))
+        density = jnp.exp(-(first**2 + second**2) / 2)
+        length = jnp.linalg.norm(self.weight, axis=0)[:, None]
+        along = jnp.sum(self.weight, axis=0)[:, None] / length  # of the vector of ones, and across:
+        across = jnp.sqrt(jnp.maximum(self.weight.shape[0] - along**2, 0))
+        shifts = jax.vmap(self.drift)(round - jnp.arange(self.lags + 1))[:, None, None]
+        summed = along * first + across * second  # 1ᵀx
+        values = jax.nn.sigmoid(length * first + self.bias[:, None] + shifts * (1 + summed))
+        difference = values[1:] - values[:1]
+        return jnp.einsum("son,ron,n->sr", difference, difference, density / jnp.sum(density))
+
+    def objective(self, outer: Array, round: Int[Array, ""]) -> Float[Array, ""]:
+        """The exact F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs."""
+        return excess(self.weighting, self.discrepancy(round), outer) + self.noise**2 * self.bias.size
 
     def _data(self, window: Window, x: Array, y: Array) -> Data:
         lag = jnp.repeat(jnp.arange(self.lags), self.batch)

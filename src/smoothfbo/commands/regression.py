@@ -1,0 +1,62 @@
+"""`smoothfbo regression`."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from smoothfbo.errors import UsageError
+from smoothfbo.experiments.config import require_known
+from smoothfbo.experiments.regression_config import PRESETS, RegressionConfig
+
+
+@dataclass(frozen=True)
+class Regression(RegressionConfig):
+    __doc__ = RegressionConfig.__doc__
+
+    preset: str = "demo"
+    """Where the other options have their defaults from: demo (a minute on 2 cores), paper (all of the paper's figures
+    and tables; 20 minutes), ablation (the paper's ranges), tune (outer rates, on seeds that nothing else uses)."""
+    out: Path | None = None
+    """Folder of the run: config.json, metrics.parquet, lanes.parquet, summary.json, figures/, report.html.
+    Default: out/regression-PRESET."""
+    tensorboard: bool = False
+    """Also write TensorBoard files, into the folder's tensorboard/."""
+
+    def run(self, command: str) -> int:
+        config = RegressionConfig(**{field.name: getattr(self, field.name) for field in fields(RegressionConfig)})
+        folder = self.out or Path(f"out/regression-{self.preset}")
+        return run_regression(config, folder, command, tensorboard=self.tensorboard)
+
+
+def from_preset(name: str) -> Regression:
+    """The command's defaults."""
+    require_known("preset", (name,), tuple(PRESETS))
+    return Regression(**vars(PRESETS[name]), preset=name)
+
+
+def from_stored(config: dict[str, Any]) -> RegressionConfig:
+    """The configuration in a config.json."""
+    known = {field.name for field in fields(RegressionConfig)}
+    if set(config) != known:
+        unknown = ", ".join(sorted(known ^ set(config)))
+        raise UsageError(f"the stored configuration is of another version of smoothfbo (it differs in {unknown}).")
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in config.items()}
+    return RegressionConfig(**values)
+
+
+def run_regression(config: RegressionConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:
+    from smoothfbo.commands.running import make_console, run_study, start_jax
+
+    start_jax()
+    from smoothfbo.experiments.regression_study import study
+    from smoothfbo.report import regression as report
+
+    console = make_console()
+    if not run_study(study(config), folder, command, console, tensorboard=tensorboard):
+        return 130
+    with console.status("drawing"):
+        page = report.build(folder)
+    for line in report.as_text(folder):
+        console.print(line)
+    console.print(f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
+    return 0

@@ -1,0 +1,78 @@
+"""`smoothfbo resume` and `smoothfbo report`: what can be done with the folder of a run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from smoothfbo.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped or killed; it ends with the same bits as one that was not."""
+
+    folder: tyro.conf.Positional[Path]
+    """The folder of the run (what was given as --out)."""
+
+    def run(self, command: str) -> int:
+        del command
+        from smoothfbo.commands import regression
+
+        stored = read_description(self.folder)
+        if stored["experiment"] != "regression":
+            raise UsageError(f"{self.folder} is a run of {stored['experiment']}, which starts anew: run it again.")
+        config = regression.from_stored(stored["config"])
+        return regression.run_regression(config, self.folder, stored["command"])
+
+
+@dataclass(frozen=True)
+class Report:
+    """Draw figures and page again from the stored files of a run; with several runs, compare them on one page."""
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """One folder or several."""
+    out: Path = Path("out/comparison")
+    """Folder of the comparison, where several runs are given."""
+
+    def run(self, command: str) -> int:
+        del command
+        from smoothfbo.commands.running import make_console
+
+        if not self.folders:
+            raise UsageError("report needs the folder of a run, or several.")
+        descriptions = [read_description(folder) for folder in self.folders]
+        for folder in self.folders:
+            if not (folder / "summary.json").exists():
+                raise UsageError(f"{folder} is not finished: go on with `smoothfbo resume {folder}`.")
+        console = make_console()
+        for page in pages(self.folders, descriptions, self.out):
+            console.print(f"Written: {page}")
+        return 0
+
+
+def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> list[Path]:
+    from smoothfbo.report import regression, theory
+
+    kinds = {description["experiment"] for description in descriptions}
+    if len(kinds) > 1:
+        raise UsageError(f"only runs of one experiment can be compared, got {', '.join(sorted(kinds))}.")
+    if kinds == {"theory"}:
+        return [path for folder in folders for path in theory.draw(folder)]
+    if len(folders) == 1:
+        return [regression.build(folders[0])]
+    return [regression.compare(list(folders), out)]
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    from smoothfbo.runs import store
+
+    if not (folder / "config.json").exists():
+        raise UsageError(f"{folder} is not the folder of a run: it has no config.json.")
+    stored = store.read_json(folder / "config.json")
+    if not isinstance(stored, dict) or not {"experiment", "config", "command"} <= set(stored):
+        raise UsageError(f"{folder / 'config.json'} is not the description of a run.")
+    if stored["experiment"] not in ("regression", "theory"):
+        raise UsageError(f"{folder} is a run of {stored['experiment']!r}, which this version does not know.")
+    return stored

@@ -1,0 +1,41 @@
+"""Means over seeds with their 95 % intervals."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+Frame = Any  # a pandas.DataFrame; its stubs call most of what one selects from it a Series
+
+
+def interval(values: Any) -> dict[str, Any]:
+    """Mean, 95 % interval (Student's t; None with fewer than two values) and number of the finite values."""
+    numbers = np.asarray(values, float)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return {"mean": None, "low": None, "high": None, "seeds": 0}
+    mean = float(numbers.mean())
+    if len(numbers) < 2:
+        return {"mean": mean, "low": None, "high": None, "seeds": len(numbers)}
+    half = float(stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1) / np.sqrt(len(numbers)))
+    return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": len(numbers)}
+
+
+def ratio_interval(numerators: Any, denominators: Any) -> dict[str, Any]:
+    """Geometric mean of paired ratios, with the interval of the mean of their logarithms."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = interval(np.log(np.asarray(numerators, float) / np.asarray(denominators, float)))
+    return {
+        name: None if value is None else float(np.exp(value)) if name != "seeds" else value
+        for name, value in result.items()
+    }
+
+
+def bands(frame: Frame, by: str, column: str) -> Frame:
+    """Mean, low and high of `column` over seeds, for every value of `by`."""
+    groups = frame.groupby(by, observed=True)[column]
+    mean, number = groups.mean(), groups.count()
+    half = groups.std(ddof=1) * stats.t.ppf(0.975, np.maximum(number - 1, 1)) / np.sqrt(number)
+    half = half.where(number > 1, 0.0)
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})

@@ -1,0 +1,151 @@
+"""Charts described once and drawn twice: by matplotlib for files, by plotly for the page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+
+from smoothfbo.runs import store
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+# Colours that can be told apart by most people, in a fixed order.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
+LONGEST = 240  # points of a line that are drawn
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line with its 95 % interval."""
+
+    name: str
+    x: Any
+    y: Any
+    low: Any = None
+    high: Any = None
+    colour: str = PALETTE[0]
+    dashed: bool = False
+    markers: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over one pair of axes."""
+
+    name: str  # of the file
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+    steps: bool = False  # hold each value until the next one
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Values over two axes."""
+
+    name: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    value_label: str
+    x: Any = field(repr=False)
+    y: Any = field(repr=False)
+    values: Any = field(repr=False)  # axes (y, x)
+
+
+def thinned(series: Series) -> Series:
+    """At most `LONGEST` points, the last one among them."""
+    number = len(series.x)
+    if number <= LONGEST:
+        return series
+    keep = np.unique(np.append(np.arange(0, number, -(-number // LONGEST)), number - 1))
+    parts = {n: None if (v := getattr(series, n)) is None else np.asarray(v)[keep] for n in ("x", "y", "low", "high")}
+    return Series(series.name, **parts, colour=series.colour, dashed=series.dashed, markers=series.markers)
+
+
+def draw(chart: Chart | HeatMap, folder: Path) -> Path:
+    """The chart as a PNG file in `folder`."""
+    figure, axis = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    if isinstance(chart, HeatMap):
+        x, y = np.asarray(chart.x), np.asarray(chart.y)
+        image = axis.pcolormesh(x, y, np.asarray(chart.values), cmap="viridis", shading="nearest", rasterized=True)
+        figure.colorbar(image, ax=axis, label=chart.value_label)
+    else:
+        _draw_lines(axis, chart)
+    axis.set(xlabel=chart.x_label, ylabel=chart.y_label)
+    axis.set_title(chart.title, fontsize=11)
+    path = folder / f"{chart.name}.png"
+    store.write(path, lambda file: figure.savefig(file, dpi=140))
+    plt.close(figure)
+    return path
+
+
+def _draw_lines(axis: Axes, chart: Chart) -> None:
+    for series in map(thinned, chart.series):
+        style = {"color": series.colour, "linestyle": "--" if series.dashed else "-", "linewidth": 1.6}
+        if chart.steps:
+            style["drawstyle"] = "steps-post"
+        axis.plot(series.x, series.y, label=series.name, marker="o" if series.markers else None, markersize=4, **style)
+        if series.low is not None:
+            axis.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)
+    axis.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    if len(chart.series) > 1:
+        axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
+
+
+def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
+    """The chart as data and layout for plotly, ready for JSON."""
+    layout: dict[str, Any] = {
+        "margin": {"l": 64, "r": 16, "t": 8, "b": 48},
+        "xaxis": {"title": {"text": chart.x_label}, "automargin": True},
+        "yaxis": {"title": {"text": chart.y_label}, "automargin": True},
+        "legend": {"orientation": "h", "y": -0.22},
+        "hovermode": "closest",
+        "template": "none",
+        "height": 420,
+    }
+    if isinstance(chart, HeatMap):
+        trace = {
+            "type": "heatmap", "x": _numbers(chart.x), "y": _numbers(chart.y), "colorscale": "Viridis",
+            "z": [_numbers(row) for row in np.asarray(chart.values)],
+            "colorbar": {"title": {"text": chart.value_label, "side": "right"}},
+        }  # fmt: skip
+        return {"data": [trace], "layout": layout}
+    for axis, logarithmic in (("xaxis", chart.log_x), ("yaxis", chart.log_y)):
+        layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
+        if logarithmic:
+            layout[axis] |= {"exponentformat": "power", "dtick": 1}
+    traces: list[dict[str, Any]] = []
+    for index, series in enumerate(map(thinned, chart.series)):
+        group = {"legendgroup": str(index), "x": _numbers(series.x)}
+        shape = {"shape": "hv"} if chart.steps else {}
+        if series.low is not None:
+            band = {**group, "mode": "lines", "line": {"width": 0, **shape}, "showlegend": False, "hoverinfo": "skip"}
+            traces.append({**band, "y": _numbers(series.low)})
+            traces.append({**band, "y": _numbers(series.high), "fill": "tonexty", "fillcolor": _faint(series.colour)})
+        line = {"color": series.colour, "width": 2, "dash": "dash" if series.dashed else "solid", **shape}
+        mode = "lines+markers" if series.markers else "lines"
+        traces.append({**group, "y": _numbers(series.y), "name": series.name, "mode": mode, "line": line})
+    return {"data": traces, "layout": layout}
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Five digits; JSON has no word for what is not finite."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in np.asarray(values, float)]

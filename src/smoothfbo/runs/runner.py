@@ -1,0 +1,149 @@
+"""Runs a study in compiled chunks, with progress, records and checkpoints between them; killed, it goes on."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+
+from smoothfbo.experiments.program import Program, Study
+from smoothfbo.runs import store
+from smoothfbo.runs.checkpoints import Checkpoints
+from smoothfbo.runs.lanes import SpreadProgram
+
+CHECKPOINT_SHARE = 0.05  # of the time may go into checkpoints
+
+
+class Stopped(Exception):
+    """The user asked to stop; everything is kept."""
+
+
+class Progress(NamedTuple):
+    """Where a run stands, in lane-rounds (a round of one lane)."""
+
+    name: str  # what is being done
+    done: int
+    total: int
+    records: dict[str, np.ndarray] | None  # of the chunk just finished, axes (lane, row, …)
+    program: Program | None
+
+
+Tell = Callable[[Progress], None]
+
+
+def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
+    """Run what is not done yet and write metrics.parquet, lanes.parquet and summary.json."""
+    description = store.describe_run(study.experiment, command, study.config, [str(d) for d in jax.devices()])
+    store.claim(folder, study.experiment, description)
+    if is_finished(folder):
+        return
+    work = folder / "progress"
+    total = sum(len(program.lanes) * program.chunks * program.chunk for program in study.programs)
+    done = 0
+    with _stop_on_interrupt() as stop_requested:
+        for index, program in enumerate(study.programs):
+            place = work / f"{index:03d}"
+            store.prepare(place)
+            done = _run_program(program, place, tell, done, total, stop_requested)
+    tell(Progress("measuring", total, total, None, None))
+    measured = [
+        study.measure(program, read_records(program, work / f"{index:03d}"))
+        for index, program in enumerate(study.programs)
+    ]
+    rounds = pd.concat([part.rounds for part in measured], ignore_index=True)
+    lanes = pd.concat([part.lanes for part in measured], ignore_index=True)
+    store.write_table(folder / "metrics.parquet", rounds)
+    store.write_table(folder / "lanes.parquet", lanes)
+    store.write_json(folder / "summary.json", study.summarise(rounds, lanes))
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def read_records(program: Program, place: Path) -> dict[str, np.ndarray]:
+    """All records of a finished program, without the rounds beyond its end."""
+    chunks = [store.read_arrays(_records_file(place, chunk)) for chunk in range(program.chunks)]
+    records = {name: np.concatenate([chunk[name] for chunk in chunks], axis=1) for name in chunks[0]}
+    keep = records["round"][0] < program.rounds
+    return {name: values[:, keep] for name, values in records.items()}
+
+
+def _run_program(
+    program: Program, place: Path, tell: Tell, before: int, total: int, stop_requested: Callable[[], bool]
+) -> int:
+    """Returns the lane-rounds done so far, this program's included."""
+    per_chunk = len(program.lanes) * program.chunk
+    checkpoints = Checkpoints(place / "checkpoints")
+    if _records_until(place, program.chunks) == program.chunks:
+        return before + per_chunk * program.chunks
+    tell(Progress(f"compiling {program.name}", before, total, None, program))
+    spread = SpreadProgram(program)
+    chunk, state = _resume(spread, checkpoints, place, program.chunks)
+    saved, cost = time.monotonic(), 0.0
+    while chunk < program.chunks:
+        state, records = spread.advance(state)
+        store.write_arrays(_records_file(place, chunk), records)
+        chunk += 1
+        tell(Progress(program.name, before + per_chunk * chunk, total, records, program))
+        stopping = stop_requested()
+        if chunk < program.chunks and (stopping or time.monotonic() - saved > cost / CHECKPOINT_SHARE):
+            begin = time.monotonic()
+            checkpoints.save(chunk, spread.fetch(state))
+            saved = time.monotonic()
+            cost = saved - begin
+        if stopping:
+            raise Stopped
+    shutil.rmtree(checkpoints.folder, ignore_errors=True)
+    return before + per_chunk * program.chunks
+
+
+def _resume(spread: SpreadProgram, checkpoints: Checkpoints, place: Path, chunks: int) -> tuple[int, Any]:
+    """The newest intact checkpoint whose records are all there, or the start."""
+    recorded = _records_until(place, chunks)
+    for done, state in checkpoints.load(spread.shapes()):
+        if done <= recorded:
+            return done, spread.put(state)
+    return 0, spread.start()
+
+
+def _records_file(place: Path, chunk: int) -> Path:
+    return place / f"records-{chunk:06d}.npz"
+
+
+def _records_until(place: Path, chunks: int) -> int:
+    """How many chunks, from the first on, have their records."""
+    for chunk in range(chunks):
+        if not _records_file(place, chunk).exists():
+            return chunk
+    return chunks
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks to stop after the chunk; a second one stops at once (the last checkpoint stays)."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        del number, frame
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    try:
+        former = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not in the main thread: Ctrl-C goes elsewhere
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, former)
