@@ -169,7 +169,7 @@ class RegressionConfig:
         require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
         for name in ("windows", "outer_rate", "inner_rate", "batch", "inner_steps", "sweep_windows"):
             require_rising(name, getattr(self, name))
-        for name in ("windows", "sweep_windows"):
+        for name in ("windows", "sweep_windows") if self.sweep_rates else ("windows",):
             for window in getattr(self, name):
                 require(1 <= window <= self.rounds, name, window, f"between 1 and rounds = {self.rounds}")
         for name in ("batch", "inner_steps"):

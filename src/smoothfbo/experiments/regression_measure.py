@@ -37,7 +37,7 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
         columns = measure_lane(config, Lane(**keys), own)
         lanes.append(keys | headlines(columns, own))
         kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
-        rounds.append(pd.DataFrame({**keys, **kept, "round": own["round"][:: config.record_every]}))
+        rounds.append(pd.DataFrame({**keys, "round": own["round"][:: config.record_every], **kept}))
     return Measured(_compact(pd.concat(rounds, ignore_index=True)), pd.DataFrame(lanes))
 
 

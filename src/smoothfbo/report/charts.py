@@ -99,10 +99,19 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
         if series.low is not None:
             axis.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)
     axis.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
+    if chart.log_y and (floor := _floor(chart)) is not None:
+        axis.set_ylim(bottom=floor)
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     if len(chart.series) > 1:
         axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
+
+
+def _floor(chart: Chart) -> float | None:
+    """Where a logarithmic axis ends below: intervals may reach zero, lines do not."""
+    values = np.concatenate([np.asarray(series.y, float) for series in chart.series]) if chart.series else np.zeros(0)
+    positive = values[np.isfinite(values) & (values > 0)]
+    return float(positive.min()) / 3 if len(positive) else None
 
 
 def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
@@ -127,13 +136,18 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
         if logarithmic:
             layout[axis] |= {"exponentformat": "power", "dtick": 1}
+    floor = _floor(chart) if chart.log_y else None
+    if floor is not None:
+        highest = max(float(np.nanmax(s.y if s.high is None else s.high)) for s in chart.series)
+        layout["yaxis"]["range"] = [np.log10(floor), np.log10(max(highest, floor)) + 0.1]
     traces: list[dict[str, Any]] = []
     for index, series in enumerate(map(thinned, chart.series)):
         group = {"legendgroup": str(index), "x": _numbers(series.x)}
         shape = {"shape": "hv"} if chart.steps else {}
         if series.low is not None:
             band = {**group, "mode": "lines", "line": {"width": 0, **shape}, "showlegend": False, "hoverinfo": "skip"}
-            traces.append({**band, "y": _numbers(series.low)})
+            low = series.low if floor is None else np.maximum(series.low, floor / 10)
+            traces.append({**band, "y": _numbers(low)})
             traces.append({**band, "y": _numbers(series.high), "fill": "tonexty", "fillcolor": _faint(series.colour)})
         line = {"color": series.colour, "width": 2, "dash": "dash" if series.dashed else "solid", **shape}
         mode = "lines+markers" if series.markers else "lines"

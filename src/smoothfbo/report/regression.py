@@ -44,7 +44,7 @@ def build(folder: Path) -> Path:
 def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, lanes: Frame) -> Iterator[Section]:
     settings = config["config"]
     yield Section("What holds", _verdicts(summary["claims"]), [claims_table(summary["claims"])])
-    yield Section("All figures", parts=[summary_table(summary["groups"])])
+    yield Section("All numbers", parts=[summary_table(summary["groups"])])
     for drift in settings["drift"]:
         main = charts.base_lanes(rounds, settings, drift)
         main_lanes = charts.base_lanes(lanes, settings, drift)
@@ -111,6 +111,7 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
 
 def summary_table(groups: list[dict[str, Any]]) -> Table:
     keys = ("method", "window", "drift", "regime", "outer_rate", "inner_rate", "batch", "inner_steps")
+    keys = [key for key in keys if key in ("method", "window") or len({group[key] for group in groups}) > 1]
     names = [name for name in TABLE_METRICS if any(name in group["metrics"] for group in groups)]
     rows = [
         (*(group[key] for key in keys), *(_estimate(group["metrics"].get(name)) for name in names)) for group in groups

@@ -61,7 +61,10 @@ class Checkpoints:
                     raise ValueError("its files have changed since it was written")
                 with orbax.PyTreeCheckpointer() as reader:
                     arrays = reader.restore((path / "state").absolute())
-                values = [np.asarray(arrays[f"{index:06d}"]) for index in range(len(leaves))]
+                values = [
+                    np.asarray(arrays[f"{index:06d}"]) if leaf.size else np.zeros(leaf.shape, leaf.dtype)
+                    for index, leaf in enumerate(leaves)
+                ]
                 for value, leaf in zip(values, leaves, strict=True):
                     if value.shape != leaf.shape or value.dtype != leaf.dtype:
                         raise ValueError("its arrays have other shapes than this program")
@@ -77,8 +80,8 @@ class Checkpoints:
 
 
 def _numbered(state: PyTree) -> dict[str, Any]:
-    """The leaves by number: the structure is the program's, not the file's."""
-    return {f"{index:06d}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(state))}
+    """The leaves by number (the structure is the program's, not the file's), without empty ones."""
+    return {f"{index:06d}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(state)) if leaf.size}
 
 
 def _digests(folder: Path) -> dict[str, str]:
