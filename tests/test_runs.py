@@ -131,7 +131,7 @@ def test_lanes_are_what_one_lane_alone_would_be(complete):
             np.testing.assert_allclose(row.place, place, rtol=1e-6)
 
 
-@pytest.mark.parametrize("chunks", (1, 3, 4, 6))
+@pytest.mark.parametrize("chunks", [1, 3, 4, 6])
 def test_a_run_that_died_goes_on_to_the_same_bits(complete, tmp_path, monkeypatch, chunks):
     monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
     folder = tmp_path / "run"

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 from smoothfbo import checks
 from smoothfbo.types import Number
@@ -25,7 +25,7 @@ class Jumps(eqx.Module):
 
     amplitude: Number = 2.0
     interval: int = eqx.field(default=100, static=True)
-    seed: int | Int[Array, ""] = 0
+    seed: int | Integer[Array, ""] = 0
 
     def __check_init__(self) -> None:
         checks.require_integer(self.interval, "interval", 1)
