@@ -124,6 +124,16 @@ def test_smoothing_averages_the_raw_gradients(measured):
     np.testing.assert_allclose(records["outer"][1:], stepped, rtol=1e-4)
 
 
+def test_normalised_steps_have_the_length_of_the_rate():
+    gradient = jnp.asarray([3.0, 4.0])
+    for flag, expected in ((1.0, [0.6, 0.8]), (0.0, [3.0, 4.0])):
+        transformation = regression.normalise_if(jnp.asarray(flag))
+        got, _ = transformation.update(gradient, transformation.init(gradient), gradient)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    transformation = regression.normalise_if(jnp.ones(()))
+    np.testing.assert_array_equal(transformation.update(0 * gradient, transformation.init(gradient), gradient)[0], 0.0)
+
+
 def test_headlines_are_sums_and_late_means(measured):
     _, records, rounds, lane = find(measured, "smooth-fbo", 5)
     np.testing.assert_allclose(lane["proxy"], rounds["used_squared"].sum(), rtol=1e-5)
@@ -239,6 +249,8 @@ def test_regimes_and_paper_values():
     assert {lane.method for lane in noisy} == {"fbo", "smooth-fbo"}
     assert all(lane.noise == pytest.approx(0.9) for lane in noisy)
     assert all(lane.frequency == pytest.approx(1.2) for lane in lanes if lane.regime == "fast")
+    normalised = [lane for lane in lanes if lane.normalised]
+    assert {(lane.regime, lane.outer_rate) for lane in normalised} == {("normalised", 0.001), ("normalised", 0.002)}
     paper = [lane for lane in lanes if lane.inner_rate == 1e-4]
     assert {(lane.method, lane.outer_rate) for lane in paper} == {("fbo", 1e-3), ("smooth-fbo", 1e-3)}
 

@@ -118,8 +118,8 @@ def _tensorboard(folder: Path | None) -> Iterator[Callable[["Progress"], None]]:
             if name not in writers:
                 writers[name] = SummaryWriter(str(folder / "tensorboard" / name.replace("/", "_")))
             for metric, values in progress.records.items():
-                if values.ndim == 2 and metric != "round":
-                    writers[name].add_scalar(metric, float(np.mean(values[members, -1])), step)
+                if values.ndim == 2 and metric != "round" and np.isfinite(mean := float(np.mean(values[members, -1]))):
+                    writers[name].add_scalar(metric, mean, step)
 
     try:
         yield log

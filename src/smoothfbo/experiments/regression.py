@@ -36,6 +36,7 @@ class Numbers(NamedTuple):
     seed: UInt32[Array, "*lanes"]
     window: Int[Array, "*lanes"]
     outer_rate: Float[Array, "*lanes"]
+    normalised: Float[Array, "*lanes"]  # 1 or 0
     inner_rate: Float[Array, "*lanes"]
     adjoint_rate: Float[Array, "*lanes"]
     noise: Float[Array, "*lanes"]
@@ -71,13 +72,28 @@ def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> Dri
 def make_algorithm(
     config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression, capacity: int
 ) -> Online:
-    optimiser = optax.chain(window_average(numbers.window, capacity=capacity), optax.sgd(numbers.outer_rate))
+    optimiser = optax.chain(
+        window_average(numbers.window, capacity=capacity),
+        normalise_if(numbers.normalised),
+        optax.sgd(numbers.outer_rate),
+    )
     return Online(
         stream.problem(stream.weighting),
         make_hypergradient(config, shape, numbers, stream),
         optimiser,
         project=optax.projections.projection_non_negative,
     )
+
+
+def normalise_if(flag: Float[Array, ""]) -> optax.GradientTransformation:
+    """g/‖g‖ where the flag is 1, g where it is 0."""
+
+    def update(gradient: Any, params: Any) -> Any:
+        del params
+        length = jnp.sqrt(jnp.sum(gradient**2))
+        return gradient / jnp.where((flag > 0) & (length > 0), length, 1.0)
+
+    return optax.stateless(update)  # pyright: ignore[reportReturnType]
 
 
 def make_hypergradient(

@@ -12,18 +12,38 @@ METHODS = (*ESTIMATORS, *(f"smooth-{name}" for name in ESTIMATORS), "uniform")
 DRIFTS = ("sinusoidal", "jumps")
 WEIGHTS = ("per-lag", "decay")
 
-# How a regime of the sweep changes the noise and the frequency of the drift: factors.
-REGIMES = {"default": (1.0, 1.0), "noisy": (3.0, 1.0), "fast": (1.0, 4.0), "slow": (1.0, 0.25)}
+
+@dataclass(frozen=True)
+class Regime:
+    """How a regime of the sweep differs from the base: factors, and whether steps are normalised."""
+
+    noise: float = 1.0
+    frequency: float = 1.0
+    rate: float = 1.0
+    normalised: bool = False  # λ moves by the outer rate times g̃/‖g̃‖: the direction alone counts
+
+
+REGIMES = {
+    "default": Regime(),
+    "noisy": Regime(noise=3.0),
+    "fast": Regime(frequency=4.0),
+    "slow": Regime(frequency=0.25),
+    "normalised": Regime(rate=1e-3, normalised=True),
+}
 
 # The outer rate with the smallest exact objective (mean over the second half of the rounds), by method and window.
 # From `smoothfbo regression --preset tune`, on seeds that are not used for anything else.
 TUNED_RATES = {
-    ("unrolled", 1): 100.0,
-    ("aid", 1): 100.0,
-    ("fbo", 1): 100.0,
-    ("smooth-fbo", 10): 100.0,
-    ("smooth-fbo", 100): 100.0,
-    ("exact", 1): 100.0,
+    "default": {
+        ("unrolled", 1): 1_000.0,
+        ("aid", 1): 10.0,
+        ("fbo", 1): 100.0,
+        ("smooth-fbo", 10): 100.0,
+        ("smooth-fbo", 100): 100.0,
+    },
+    "noisy": {("fbo", 1): 100.0, ("smooth-fbo", 10): 100.0, ("smooth-fbo", 100): 100.0},
+    "fast": {("fbo", 1): 1_000.0, ("smooth-fbo", 10): 1_000.0, ("smooth-fbo", 100): 1_000.0},
+    "normalised": {("fbo", 1): 0.1, ("smooth-fbo", 10): 0.1, ("smooth-fbo", 100): 0.1},
 }
 
 
@@ -55,6 +75,7 @@ class Lane:
     weights: str
     regime: str
     outer_rate: float
+    normalised: bool
     inner_rate: float
     adjoint_rate: float
     noise: float
@@ -135,9 +156,9 @@ class RegressionConfig:
     """Methods of the sweep."""
     sweep_windows: tuple[int, ...] = (1, 10, 100)
     """Windows of the sweep's smooth-... methods."""
-    sweep_regimes: tuple[str, ...] = ("default", "noisy", "fast")
-    """Regimes of the sweep: default, noisy (3 × noise), fast (4 × frequency), slow (frequency / 4). Regimes other than
-    the default are run for fbo and smooth-fbo only."""
+    sweep_regimes: tuple[str, ...] = ("default", "noisy", "fast", "normalised")
+    """Regimes of the sweep: default, noisy (3 × noise), fast (4 × frequency), slow (frequency / 4), normalised (steps
+    of length rate / 1000 along g̃). Regimes other than the default are run for fbo and smooth-fbo only."""
     paper_values: bool = False
     """Also run fbo and smooth-fbo at the paper's rates: inner 1e-4, outer 1e-3."""
     probe_draws: int = 8
@@ -205,14 +226,14 @@ class RegressionConfig:
     def _sweep(self) -> Iterator[Lane]:
         for method, regime, rate in product(self.sweep_methods, self.sweep_regimes, self.sweep_rates):
             if regime == "default" or method in ("fbo", "smooth-fbo"):
-                lane = self._lane(method, self.drift[0], self.weights[0])
-                noise, frequency = REGIMES[regime]
+                change = REGIMES[regime]
                 lane = replace(
-                    lane,
+                    self._lane(method, self.drift[0], self.weights[0]),
                     regime=regime,
-                    outer_rate=rate,
-                    noise=self.noise * noise,
-                    frequency=self.frequency * frequency,
+                    outer_rate=float(f"{rate * change.rate:.6g}"),  # 0.1, not 0.1 and its rounding error
+                    normalised=change.normalised,
+                    noise=self.noise * change.noise,
+                    frequency=self.frequency * change.frequency,
                 )
                 yield from self._over_windows(lane, self.sweep_windows)
 
@@ -228,7 +249,7 @@ class RegressionConfig:
             method=method, window=1, drift=drift, weights=weights, regime="default",
             outer_rate=0.0 if method == "uniform" else self.outer_rate[0], inner_rate=self.inner_rate[0],
             adjoint_rate=self.adjoint_rate, noise=self.noise, amplitude=self.amplitude, frequency=self.frequency,
-            batch=self.batch[0], inner_steps=self.inner_steps[0], seed=0,
+            batch=self.batch[0], inner_steps=self.inner_steps[0], seed=0, normalised=False,
         )  # fmt: skip
 
     def _over_windows(self, lane: Lane, windows: tuple[int, ...]) -> Iterator[Lane]:

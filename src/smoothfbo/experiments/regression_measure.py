@@ -45,13 +45,12 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
     """One array over rounds per metric, in float64."""
     weighting, outers = WEIGHTINGS[lane.weights], jnp.asarray(records["outer"])
     now, windowed = (discrepancies(config, _truth_of(lane), len(outers), window) for window in (1, lane.window))
-    value, gradient = _exact(weighting, now, outers)
-    _, target = _exact(weighting, windowed, outers)  # ∇F_{t,w}(λ_t): F_{t,w} has the mean of the last w matrices
-    historical = regret.window_mean(gradient, lane.window)
-    raw, used, gradient, target, historical = map(
-        _rows, (records["raw"], records["used"], gradient, target, historical)
+    value, gradient, share = _exact(weighting, now, outers)
+    _, target, _ = _exact(weighting, windowed, outers)  # ∇F_{t,w}(λ_t): F_{t,w} has the mean of the last w matrices
+    historical = _window_mean(gradient, lane.window)
+    raw, used, gradient, target, historical, share = map(
+        _rows, (records["raw"], records["used"], gradient, target, historical, share)
     )
-    share = _rows(jax.vmap(partial(shares, weighting, lags=config.lags))(outers))
     squares = {
         "raw_squared": _square(raw),
         "used_squared": _square(used),
@@ -131,9 +130,14 @@ def stream_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
 
 
 @partial(jax.jit, static_argnums=0)
-def _exact(weighting: Weighting, matrices: Array, outers: Array) -> tuple[Array, Array]:
-    """F − σ² and ∇F at every round's λ."""
-    return jax.vmap(jax.value_and_grad(partial(excess, weighting), argnums=1))(matrices, outers)
+def _exact(weighting: Weighting, matrices: Array, outers: Array) -> tuple[Array, Array, Array]:
+    """F − σ² and ∇F at every round's λ, and the shares of the lags."""
+
+    def one(matrix: Array, outer: Array) -> tuple[Array, Array, Array]:
+        value, gradient = jax.value_and_grad(partial(excess, weighting), argnums=1)(matrix, outer)
+        return value, gradient, shares(weighting, outer, len(matrix))
+
+    return jax.vmap(one)(matrices, outers)
 
 
 def _rows(values: Any) -> np.ndarray:

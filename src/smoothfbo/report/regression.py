@@ -98,7 +98,7 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
     rows = []
     for claim in claims:
         where = ", ".join(
-            f"{k} {claim[k]}" for k in ("drift", "regime", "window", "outer_rate", "other", "other_rate") if k in claim
+            f"{k} {claim[k]}" for k in ("drift", "regime", "window", "outer_rate", "other_rate") if k in claim
         )
         rows.append((claim["claim"], where, _estimate(claim["ratio"]), claim["verdict"]))
     return Table(

@@ -184,11 +184,12 @@ def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Itera
 
 
 def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
-    lanes = lanes[
-        (lanes["inner_rate"] == settings["inner_rate"][0]) & lanes["outer_rate"].isin(settings["sweep_rates"])
-    ]
+    lanes = lanes[lanes["inner_rate"] == settings["inner_rate"][0]]
     for regime in settings["sweep_regimes"]:
         here = lanes[lanes["regime"] == regime]
+        if regime == "default":
+            here = here[here["outer_rate"].isin(settings["sweep_rates"])]
+            here = here[~here["method"].str.startswith("smooth-") | here["window"].isin(settings["sweep_windows"])]
         here = here[~here["method"].str.startswith("smooth-") | (here["method"] == "smooth-fbo")]
         for column, title, y, logarithmic in (
             ("excess", "Exact objective", "F − σ²", True), ("cosine_used", "Cosine with the truth", "cosine", False),
