@@ -34,6 +34,7 @@ estimators = [
     sf.Implicit(network, sf.Neumann(terms=5, step=0.1)),
     sf.Implicit(network, sf.Identity()),
     sf.Unrolled(network),
+    sf.Explicit(network),
 ]
 paired = sf.Problem(
     lambda outer, v, x, y: 0.5 * jnp.sum((v - y - jnp.sum(outer)) ** 2),
