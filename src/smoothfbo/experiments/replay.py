@@ -90,7 +90,7 @@ class Replay(AbstractStream):
         self, state: ReplayState, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
     ) -> tuple[ReplayState, Data, Problem]:
         # All random numbers of the round in one call: a generator's cost is the call, not the numbers.
-        bits = jax.random.bits(key, (self.batch + 1 + self.environment.random_size,))
+        bits = jax.random.bits(key, (self.batch + 1 + self.environment.random_size,), jnp.uint32)
         uniform = _uniform(bits[self.batch :], state.memory.dtype)
         parameters = inner_parameters(learner.hypergradient)
         policy = self.policy(parameters, self.environment.observe(state.environment))
@@ -155,7 +155,7 @@ class Replay(AbstractStream):
         return Data(samples, samples)
 
 
-def inner_parameters(warm: Any) -> Float[Array, "2 parameters"]:
+def inner_parameters(warm: Any) -> Float[Array, "... 2 parameters"]:
     """The current Q networks, out of any estimator's warm state."""
     return getattr(warm, "inner", warm).params
 
