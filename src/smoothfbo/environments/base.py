@@ -23,6 +23,7 @@ class AbstractEnvironment(eqx.Module):
 
     actions: ClassVar[int]  # actions are 0, …, actions − 1
     observation_size: ClassVar[int]
+    observation_limits: ClassVar[tuple[float, ...]]  # sizes that observations hardly ever exceed
     random_size: ClassVar[int]  # how many random numbers an episode starts with
     step_limit: ClassVar[int]  # the longest episode
 

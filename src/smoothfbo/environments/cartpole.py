@@ -86,6 +86,7 @@ class CartPole(AbstractEnvironment):
 
     actions: ClassVar[int] = 2
     observation_size: ClassVar[int] = 4
+    observation_limits: ClassVar[tuple[float, ...]] = (2 * POSITION_LIMIT, 4.0, 2 * ANGLE_LIMIT, 4.0)
     random_size: ClassVar[int] = 4
     step_limit: ClassVar[int] = 500
 

@@ -23,6 +23,7 @@ class Probe(AbstractEnvironment):
 
     actions: ClassVar[int] = 2
     observation_size: ClassVar[int] = 2
+    observation_limits: ClassVar[tuple[float, ...]] = (2.0, 2.0)
     random_size: ClassVar[int] = 1
     step_limit: ClassVar[int] = 2
 

@@ -175,7 +175,7 @@ def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
     return Replay(
         environment=environment,
         q=TwinQ(*sizes, config.q_hidden),
-        model=WorldModel(*sizes, config.model_hidden),
+        model=WorldModel(*sizes, config.model_hidden, environment.observation_limits if config.bounded else None),
         method=method.removeprefix("smooth-"),
         discount=config.discount,
         temperature=numbers.temperature,

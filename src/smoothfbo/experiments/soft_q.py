@@ -98,33 +98,46 @@ class TwinQ(eqx.Module):
 
 
 class WorldModel(eqx.Module):
-    """s_λ and r_λ: the next observation and the reward, by a network each; λ is both their parameters, joined."""
+    """s_λ and r_λ: the next observation and the reward, by a network each. Their parameters are the rows of λ.
 
-    transition: Perceptron
-    reward: Perceptron
+    Both networks have the same form, so that they run as one; of the reward's only the first output is used.
 
-    def __init__(self, observation_size: int, actions: int, hidden: tuple[int, ...] = (3, 3)):
-        inputs = observation_size + actions
-        self.transition = Perceptron((inputs, *hidden, observation_size))
-        self.reward = Perceptron((inputs, *hidden, 1))
+    With `limits`, predictions stay in the range of what can happen: observations within ±limits, b·tanh(s/b), and
+    rewards in [0, 1], by the logistic function. Without them the values have no bound: a ReLU network goes on in a
+    straight line, so that a model that strays from the data finds states of any value, is believed by the inner
+    problem, and through the target networks by the outer one, too; hypergradients then grow without end.
+    """
 
-    def init(self, key: PRNGKeyArray) -> Float[Array, " parameters"]:
-        def initial(key: PRNGKeyArray) -> Float[Array, " parameters"]:
-            keys = jax.random.split(key)
-            return jnp.concatenate([self.transition.init(keys[0]), self.reward.init(keys[1])])
+    network: Perceptron
+    limits: tuple[float, ...] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation_size: int,
+        actions: int,
+        hidden: tuple[int, ...] = (3, 3),
+        limits: tuple[float, ...] | None = None,
+    ):
+        if limits is not None and len(limits) != observation_size:
+            raise ValueError(f"limits must be one number for each of {observation_size} observations, got {limits}.")
+        self.network = Perceptron((observation_size + actions, *hidden, observation_size))
+        self.limits = limits
+
+    def init(self, key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
+        def initial(key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
+            return jnp.stack([self.network.init(each) for each in jax.random.split(key)])
 
         return lane_by_lane(initial, key)  # the QR of the orthogonal initialisation
 
     def __call__(
-        self, outer: Float[Array, " parameters"], x: StateAction
+        self, outer: Float[Array, "2 parameters"], x: StateAction
     ) -> tuple[Float[Array, " observation"], Float[Array, ""]]:
-        inputs = jnp.concatenate(x)
-        of_transition, of_reward = self.split(outer)
-        return self.transition(of_transition, inputs), self.reward(of_reward, inputs)[0]
-
-    def split(self, outer: Float[Array, " parameters"]) -> tuple[Array, Array]:
-        """λ as the parameters of the transition and of the reward network."""
-        return outer[: self.transition.parameters], outer[self.transition.parameters :]
+        outputs = jax.vmap(self.network, in_axes=(0, None))(outer, jnp.concatenate(x))
+        following, reward = outputs[0], outputs[1, 0]
+        if self.limits is None:
+            return following, reward
+        limits = jnp.asarray(self.limits, following.dtype)
+        return limits * jnp.tanh(following / limits), 0.5 + 0.5 * jnp.tanh(reward / 2)
 
 
 class ModelTarget(eqx.Module):
@@ -136,7 +149,7 @@ class ModelTarget(eqx.Module):
     discount: Number
     temperature: Number
 
-    def __call__(self, outer: Float[Array, " parameters"], x: StateAction, y: Experience) -> Float[Array, ""]:
+    def __call__(self, outer: Float[Array, "2 parameters"], x: StateAction, y: Experience) -> Float[Array, ""]:
         following, reward = self.model(outer, x)
         value = self.q.soft_value(self.target, following, self.temperature)
         return bellman_target(reward, y.terminated, value, self.discount)
