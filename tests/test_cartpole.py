@@ -576,6 +576,7 @@ def test_settings_of_a_method_replace_the_grid():
         ({"mix": (1.2,)}, "--mix must be between 0 and 1"),
         ({"steps": 15_000}, "--steps must be a multiple of evaluate_every = 10000, got 15000"),
         ({"seeds": 0}, "--seeds must be an integer of at least 1"),
+        ({"inner_steps": 0}, "--inner-steps must be an integer of at least 1"),
         ({"methods": ()}, "--methods must be at least one value"),
         ({"discount": 1.0}, "--discount must be at least 0 and below 1"),
     ],

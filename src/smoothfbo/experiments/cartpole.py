@@ -52,11 +52,11 @@ class Evaluation(NamedTuple):
     observation: Float[Array, " observation"]  # mean over all steps
 
 
-def hypergradient_of(method: str, q: TwinQ, rate: Any) -> AbstractHypergradient:
-    """How a method finds the gradient of the world model; each takes one step of the Q networks a round."""
+def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
+    """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
     # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
     optimiser = optax.sgd(rate) if method == "itd" else optax.adam(rate)
-    inner = Network((q.init, q), optimiser, steps=1)
+    inner = Network((q.init, q), optimiser, steps)
     return {
         "mle": lambda: Explicit(inner),
         "vep": lambda: Explicit(inner),
@@ -67,7 +67,9 @@ def hypergradient_of(method: str, q: TwinQ, rate: Any) -> AbstractHypergradient:
     }[method]()
 
 
-def learner(method: str, stream: Replay, numbers: Numbers, *, clip: float, capacity: int) -> Online:
+def learner(
+    method: str, stream: Replay, numbers: Numbers, *, clip: float, capacity: int, inner_steps: int = 1
+) -> Online:
     """The online loop of a method: hypergradient, smoothing (with `smooth-` in front), clipping, Adam.
 
     `capacity` is the largest window among the lanes.
@@ -77,7 +79,7 @@ def learner(method: str, stream: Replay, numbers: Numbers, *, clip: float, capac
     parts = [mixed_average(numbers.mix, smooth)] if method.startswith("smooth-") else []
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
     problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), base)
-    hypergradient = hypergradient_of(base, stream.q, numbers.inner_rate)
+    hypergradient = hypergradient_of(base, stream.q, numbers.inner_rate, inner_steps)
     return Online(problem, hypergradient, optax.chain(*parts, optax.adam(numbers.outer_rate)))
 
 
@@ -97,7 +99,8 @@ def evaluate(
         action = jnp.argmax(jnp.mean(q.values(parameters, environment.observe(state)), axis=0))
         state, outcome = environment.step(state, action, time)
         goes_on = jnp.where(outcome.terminated | outcome.truncated, 0, running)
-        return state, goes_on, running * outcome.reward, running * environment.observe(state)
+        seen = jnp.where(running > 0, environment.observe(state), 0)
+        return state, goes_on, running * outcome.reward, seen
 
     def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
         states, running, returns, lengths, total = carry
@@ -141,7 +144,10 @@ def _program(config: CartPoleConfig, method: str, setting: Mapping[str, float]) 
 
     def parts(numbers: Numbers) -> tuple[Online, Replay]:
         stream = replay(config, method, numbers)
-        return learner(method, stream, numbers, clip=config.clip, capacity=capacity), stream
+        algorithm = learner(
+            method, stream, numbers, clip=config.clip, capacity=capacity, inner_steps=config.inner_steps
+        )
+        return algorithm, stream
 
     def begin(numbers: Numbers) -> RunState:
         algorithm, stream = parts(numbers)

@@ -47,6 +47,8 @@ class CartPoleConfig:
     """Smoothing windows w of the smooth- methods."""
     mix: tuple[float, ...] = (0.4,)
     """Share θ of the newest gradient in the smoothed one: θ·newest + (1−θ)·average."""
+    inner_steps: int = 1
+    """Steps of the Q networks for each step of the world model, on the same transitions."""
     clip: float = 1.0
     """Largest norm of a model gradient after smoothing; 0 does not clip."""
     discount: float = 0.99
@@ -78,7 +80,7 @@ class CartPoleConfig:
             values = getattr(self, name)
             _require(len(values) > 0, name, "nothing", "at least one value")
             _require(len(set(values)) == len(values), name, " ".join(map(str, values)), "different values")
-        for name in ("steps", "evaluate_every", "episodes", "seeds", "random_steps", "batch"):
+        for name in ("steps", "evaluate_every", "episodes", "seeds", "inner_steps", "random_steps", "batch"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         for name in ("inner_rate", "outer_rate", "target_rate", "temperature"):
             for value in getattr(self, name):
