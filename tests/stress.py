@@ -34,6 +34,7 @@ estimators = [
     sf.Implicit(network, sf.Neumann(terms=5, step=0.1)),
     sf.Implicit(network, sf.Identity()),
     sf.Unrolled(network),
+    sf.Explicit(network),
 ]
 paired = sf.Problem(
     lambda outer, v, x, y: 0.5 * jnp.sum((v - y - jnp.sum(outer)) ** 2),
@@ -53,6 +54,17 @@ for problem, estimator, source in settings:
     run = jax.jit(jax.vmap(lambda key: sf.run(algorithm, source, jnp.ones(10), rounds=20, key=key)))
     _, trace = run(jax.random.split(jax.random.key(1), 8))
     assert bool(trace.finite.all()), estimator
+
+from smoothfbo.experiments import cartpole
+from smoothfbo.experiments.cartpole_config import CartPoleConfig
+
+config = CartPoleConfig(
+    methods=("omd", "smooth-fbo"), steps=20, evaluate_every=20, seeds=4, window=(10,), random_steps=50, capacity=1000
+)
+for program in cartpole.programs(config):
+    state = jax.jit(jax.vmap(program.start))(program.numbers)
+    _, records = jax.jit(jax.vmap(program.advance))(program.numbers, state)
+    assert bool(records["finite"].all()), program.name
 """
 
 

@@ -37,6 +37,7 @@ ESTIMATORS = {
     ),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
+    "explicit": lambda: sf.Explicit(network()),
 }
 
 

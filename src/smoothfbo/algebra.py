@@ -17,9 +17,12 @@ from smoothfbo.types import Number
 def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve A x = b for symmetric positive definite A by Cholesky factorisation, A = L Lᵀ.
 
-    Column by column, O(n³) in n compiled steps. If A is not positive definite the result is not finite.
+    Column by column, O(n³) in n compiled steps; tiny systems, of which there may be one per sample, without a loop.
+    If A is not positive definite the result is not finite.
     """
     size = vector.shape[0]
+    if size <= 3:
+        return _solve_tiny(matrix, vector)
     rows = jnp.arange(size)
 
     def column(j: Array, lower: Array) -> Array:
@@ -39,6 +42,33 @@ def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> F
 
     half = jax.lax.fori_loop(0, size, forward, jnp.zeros_like(vector))
     return jax.lax.fori_loop(0, size, backward, jnp.zeros_like(vector))
+
+
+def _solve_tiny(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The same factorisation, entry by entry: the compiler sees plain arithmetic and simplifies what is constant."""
+    size = vector.shape[0]
+    zero = jnp.zeros((), vector.dtype)
+    lower: dict[tuple[int, int], Array] = {}
+    for j in range(size):
+        for i in range(j, size):
+            remainder = matrix[i, j] - sum((lower[i, k] * lower[j, k] for k in range(j)), zero)
+            lower[i, j] = jnp.sqrt(remainder) if i == j else remainder / lower[j, j]
+    half: dict[int, Array] = {}
+    for i in range(size):
+        half[i] = (vector[i] - sum((lower[i, k] * half[k] for k in range(i)), zero)) / lower[i, i]
+    x: dict[int, Array] = {}
+    for i in reversed(range(size)):
+        x[i] = (half[i] - sum((lower[k, i] * x[k] for k in range(i + 1, size)), zero)) / lower[i, i]
+    return jnp.stack([x[i] for i in range(size)])
+
+
+def lane_by_lane(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+    """function(*arguments), one lane after the other under `vmap`: for what must not run in batches (see above).
+
+    What the function closes over may be vmapped, too, so it becomes an argument.
+    """
+    explicit, captured = jax.closure_convert(function, *arguments)
+    return jax.custom_batching.sequential_vmap(explicit)(*arguments, *captured)
 
 
 def conjugate_gradient(

@@ -64,7 +64,7 @@ class Online(eqx.Module):
     **Arguments:**
 
     - `problem`: the two point-wise losses (None for an `Oracle`).
-    - `hypergradient`: `Functional`, `Implicit`, `Unrolled`, `Oracle`, or your own.
+    - `hypergradient`: `Functional`, `Implicit`, `Unrolled`, `Explicit`, `Oracle`, or your own.
     - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
 

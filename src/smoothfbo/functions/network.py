@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
+from smoothfbo.algebra import lane_by_lane
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
 
 
@@ -75,10 +76,7 @@ class Network(AbstractFunction):
                 return self.make[0](key, x)
             return eqx.filter(self.make(key), eqx.is_inexact_array)
 
-        # One lane after the other under vmap: batched LAPACK calls (the QR of an orthogonal initialisation) can
-        # deadlock XLA's CPU thread pool. What the recipe closes over may be vmapped, too, so it becomes an argument.
-        explicit, captured = jax.closure_convert(initial, key, x)
-        params = jax.custom_batching.sequential_vmap(explicit)(key, x, *captured)
+        params = lane_by_lane(initial, key, x)  # it may hold LAPACK calls: the QR of an orthogonal initialisation
         checks.require_floating(params, "the network's parameters")
         return FunctionState(params, self.optimiser.init(params))
 

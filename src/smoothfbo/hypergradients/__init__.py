@@ -2,6 +2,7 @@
 
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, Fitted, Pointwise
 from smoothfbo.hypergradients.base import AbstractHypergradient, Estimate
+from smoothfbo.hypergradients.explicit import Explicit
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
 from smoothfbo.hypergradients.implicit import ConjugateGradient, Identity, Implicit, ImplicitState, Neumann
 from smoothfbo.hypergradients.oracle import Oracle
@@ -12,6 +13,7 @@ __all__ = [
     "AbstractHypergradient",
     "ConjugateGradient",
     "Estimate",
+    "Explicit",
     "Fitted",
     "Functional",
     "FunctionalState",

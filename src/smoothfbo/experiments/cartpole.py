@@ -1,0 +1,243 @@
+"""The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from smoothfbo.environments.base import AbstractEnvironment
+from smoothfbo.environments.cartpole import CartPole, Linear
+from smoothfbo.errors import UsageError
+from smoothfbo.experiments.cartpole_config import GRID, CartPoleConfig
+from smoothfbo.experiments.program import Program
+from smoothfbo.experiments.replay import Replay, inner_parameters
+from smoothfbo.experiments.soft_q import TwinQ, WorldModel, soft_q_problem
+from smoothfbo.functions import Network
+from smoothfbo.hypergradients import (
+    AbstractHypergradient,
+    ConjugateGradient,
+    Explicit,
+    Functional,
+    Identity,
+    Implicit,
+    Pointwise,
+    Unrolled,
+)
+from smoothfbo.online import Info, Online, RunState, State, run, start
+from smoothfbo.smoothing import mixed_average, window_average
+
+POLE_ANGLE = 2  # its place in an observation
+
+
+class Numbers(NamedTuple):
+    """All that differs between the lanes of a program, so a whole grid is one compilation."""
+
+    seed: Int[Array, "..."]
+    interval: Float[Array, "... 2 2"]  # rewarded angles: (low, high) at the beginning, (low, high) at the end
+    inner_rate: Float[Array, "..."]
+    outer_rate: Float[Array, "..."]
+    target_rate: Float[Array, "..."]
+    temperature: Float[Array, "..."]
+    window: Int[Array, "..."]
+    mix: Float[Array, "..."]
+
+
+class Evaluation(NamedTuple):
+    returns: Float[Array, " episodes"]
+    lengths: Float[Array, " episodes"]
+    observation: Float[Array, " observation"]  # mean over all steps
+
+
+def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
+    """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
+    # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
+    optimiser = optax.sgd(rate) if method == "itd" else optax.adam(rate)
+    inner = Network((q.init, q), optimiser, steps)
+    return {
+        "mle": lambda: Explicit(inner),
+        "vep": lambda: Explicit(inner),
+        "fbo": lambda: Functional(inner, Pointwise()),
+        "omd": lambda: Implicit(inner, Identity()),
+        "omd-cg": lambda: Implicit(inner, ConjugateGradient(ridge=1e-5, max_steps=100)),
+        "itd": lambda: Unrolled(inner),
+    }[method]()
+
+
+def learner(
+    method: str, stream: Replay, numbers: Numbers, *, clip: float, capacity: int, inner_steps: int = 1
+) -> Online:
+    """The online loop of a method: hypergradient, smoothing (with `smooth-` in front), clipping, Adam.
+
+    `capacity` is the largest window among the lanes.
+    """
+    base = method.removeprefix("smooth-")
+    smooth = window_average(numbers.window, capacity=capacity)
+    parts = [mixed_average(numbers.mix, smooth)] if method.startswith("smooth-") else []
+    parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
+    problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), base)
+    hypergradient = hypergradient_of(base, stream.q, numbers.inner_rate, inner_steps)
+    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(numbers.outer_rate)))
+
+
+def evaluate(
+    environment: AbstractEnvironment,
+    q: TwinQ,
+    parameters: Float[Array, "2 parameters"],
+    time: Int[Array, ""],
+    key: PRNGKeyArray,
+    episodes: int,
+) -> Evaluation:
+    """Episodes with greedy actions in the environment as it is at `time`."""
+    uniform = jax.random.uniform(key, (episodes, environment.random_size), parameters.dtype)
+    zero = jnp.zeros(episodes, parameters.dtype)
+
+    def one(state: Any, running: Array) -> tuple[Any, Array, Array, Array]:
+        action = jnp.argmax(jnp.mean(q.values(parameters, environment.observe(state)), axis=0))
+        state, outcome = environment.step(state, action, time)
+        goes_on = jnp.where(outcome.terminated | outcome.truncated, 0, running)
+        seen = jnp.where(running > 0, environment.observe(state), 0)
+        return state, goes_on, running * outcome.reward, seen
+
+    def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+        states, running, returns, lengths, total = carry
+        states, goes_on, rewards, seen = jax.vmap(one)(states, running)
+        return (states, goes_on, returns + rewards, lengths + running, total + jnp.sum(seen, axis=0)), None
+
+    total = jnp.zeros(environment.observation_size, parameters.dtype)
+    first = (jax.vmap(environment.reset)(uniform), zero + 1, zero, zero, total)
+    _, _, returns, lengths, total = jax.lax.scan(step, first, length=environment.step_limit)[0]
+    return Evaluation(returns, lengths, total / jnp.sum(lengths))
+
+
+def record(state: State, info: Info) -> Float[Array, " 5"]:
+    """What is kept of a round, in one row: a store of its own for every number would be a kernel each."""
+    del state
+    finite = info.finite.astype(info.inner_loss.dtype)
+    return jnp.stack([info.inner_loss, info.outer_loss, info.hypergradient_norm, info.used_norm, finite])
+
+
+def programs(config: CartPoleConfig, settings: Mapping[str, Mapping[str, float]] | None = None) -> list[Program]:
+    """One program per method; its lanes are environments × grid × seeds.
+
+    `settings` fixes the numbers of some methods: `{"fbo": {"inner_rate": 1e-3, …}, …}`, in place of the grid's.
+    """
+    return [_program(config, method, (settings or {}).get(method, {})) for method in config.methods]
+
+
+def _program(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Program:
+    unknown = sorted(set(setting) - set(GRID))
+    if unknown:
+        raise UsageError(f"settings of {method}: unknown {', '.join(unknown)}; known are {', '.join(GRID)}.")
+    choices = {name: (setting[name],) if name in setting else getattr(config, name) for name in GRID}
+    if not method.startswith("smooth-"):
+        choices |= {"window": (1,), "mix": (1.0,)}
+    lanes = tuple(
+        {"method": method, "environment": environment, **dict(zip(GRID, values, strict=True)), "seed": seed}
+        for environment, *values in product(config.environments, *choices.values())
+        for seed in range(config.first_seed, config.first_seed + config.seeds)
+    )
+    capacity = int(max(choices["window"]))
+
+    def parts(numbers: Numbers) -> tuple[Online, Replay]:
+        stream = replay(config, method, numbers)
+        algorithm = learner(
+            method, stream, numbers, clip=config.clip, capacity=capacity, inner_steps=config.inner_steps
+        )
+        return algorithm, stream
+
+    def begin(numbers: Numbers) -> RunState:
+        algorithm, stream = parts(numbers)
+        key_model, key_run = jax.random.split(jax.random.key(numbers.seed))
+        return start(algorithm, stream, stream.model.init(key_model), key_run)
+
+    def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
+        algorithm, stream = parts(numbers)
+        state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
+        state, trace = run(algorithm, stream, rounds=config.evaluate_every, state=state, record=record)
+        return state, _row(stream, numbers, state, trace, config)
+
+    return Program(
+        name=method,
+        lanes=lanes,
+        numbers=_numbers(config, lanes),
+        start=begin,
+        advance=advance,
+        rounds=config.steps,
+        chunk=config.evaluate_every,
+    )
+
+
+def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
+    """The stream of a lane: its environment, memory and target networks."""
+    (first_low, first_high), (last_low, last_high) = numbers.interval
+    environment = CartPole(
+        reward_low=Linear(first_low, last_low, config.steps), reward_high=Linear(first_high, last_high, config.steps)
+    )
+    sizes = environment.observation_size, environment.actions
+    return Replay(
+        environment=environment,
+        q=TwinQ(*sizes, config.q_hidden),
+        model=WorldModel(*sizes, config.model_hidden, environment.observation_limits if config.bounded else None),
+        method=method.removeprefix("smooth-"),
+        discount=config.discount,
+        temperature=numbers.temperature,
+        target_rate=numbers.target_rate,
+        exploration=config.exploration,
+        random_steps=config.random_steps,
+        capacity=config.capacity,
+        batch=config.batch,
+    )
+
+
+def _row(
+    stream: Replay, numbers: Numbers, state: RunState, trace: Float[Array, "rounds 5"], config: CartPoleConfig
+) -> dict[str, Array]:
+    """The metrics of a chunk: one row, with means over its rounds, and an evaluation at its end."""
+    environment = stream.environment
+    assert isinstance(environment, CartPole)
+    last = state.learner.round - 1
+    # A key that no round uses, with a number of its own for every evaluation.
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
+    parameters = inner_parameters(state.learner.hypergradient)
+    evaluation = evaluate(environment, stream.q, parameters, last, key, config.episodes)
+    now = environment.parameters(last)
+    tally = state.stream.tally
+    inner_loss, outer_loss, raw, used, finite = trace.T
+    row = {
+        "round": last,
+        "return_mean": jnp.mean(evaluation.returns),
+        "return_min": jnp.min(evaluation.returns),
+        "return_max": jnp.max(evaluation.returns),
+        "episode_length": jnp.mean(evaluation.lengths),
+        "pole_angle": evaluation.observation[POLE_ANGLE],
+        "training_return": tally.returns / tally.episodes,  # NaN where no episode ended
+        "training_episodes": tally.episodes,
+        "training_pole_angle": tally.observations[POLE_ANGLE] / tally.steps,
+        "inner_loss": jnp.mean(inner_loss),
+        "outer_loss": jnp.mean(outer_loss),
+        "hypergradient_norm": jnp.mean(raw),
+        "used_norm": jnp.mean(used),
+        "hypergradient_squares": jnp.sum(raw**2),
+        "used_squares": jnp.sum(used**2),  # summed over chunks it is the paper's proxy of the regret
+        "reward_low": now.reward_low,
+        "reward_high": now.reward_high,
+        "skipped": state.learner.skipped,
+        "finite": finite[-1] > 0,
+    }
+    return {name: value[None] for name, value in row.items()}
+
+
+def _numbers(config: CartPoleConfig, lanes: tuple[dict[str, Any], ...]) -> Numbers:
+    last = {"stationary": config.first_interval, "drifting": config.last_interval}
+    dtype = jnp.result_type(float)
+
+    def column(name: str) -> Array:
+        kind = jnp.int32 if name in ("seed", "window") else dtype
+        return jnp.asarray([lane[name] for lane in lanes], kind)
+
+    intervals = jnp.asarray([(config.first_interval, last[lane["environment"]]) for lane in lanes], dtype)
+    return Numbers(seed=column("seed"), interval=intervals, **{name: column(name) for name in GRID})

@@ -1,0 +1,204 @@
+"""Model-based soft Q-learning as a functional bilevel problem (Section 6.2 of the paper).
+
+    inner   ½ Σ_k (v_k − r_λ(x) − γ(1−d) V̄(s_λ(x)))²      values learnt with the world model λ
+    outer   ½ Σ_k (v_k − r' − γ(1−d) V̄(s'))²              and judged by what really happened
+
+x is a state and an action, v the pair of values that two Q networks give it, V̄ the soft value of the lagged target
+networks h̄, and d marks terminal states (a time limit is none). Parameters are ONE vector per network: optimisers,
+windows and checks then handle a single array, which is what a step costs on a GPU.
+"""
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from smoothfbo.algebra import lane_by_lane
+from smoothfbo.problem import Problem
+from smoothfbo.types import Number
+
+
+class StateAction(NamedTuple):
+    """x: where the agent was and what it did."""
+
+    observation: Float[Array, "... observation"]
+    action: Float[Array, "... actions"]  # one-hot
+
+
+class Experience(NamedTuple):
+    """y: what came of it."""
+
+    reward: Float[Array, "..."]
+    next_observation: Float[Array, "... observation"]
+    terminated: Float[Array, "..."]  # 1 at the end of the task, else 0; 0 at a time limit
+    target: Float[Array, "..."]  # r' + γ(1−d) V̄(s'): it does not depend on λ, so it is computed once a round
+
+
+class Perceptron(eqx.Module):
+    """A ReLU network with these layer sizes, as a function of one vector of parameters."""
+
+    sizes: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def parameters(self) -> int:
+        return sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.sizes))
+
+    def init(self, key: PRNGKeyArray) -> Float[Array, " parameters"]:
+        """Orthogonal weights, scaled by √2 and by 1e-2 in the last layer; no biases."""
+        layers = len(self.sizes) - 1
+        parts = []
+        for layer, (inputs, outputs) in enumerate(pairwise(self.sizes)):
+            scale = math.sqrt(2) if layer < layers - 1 else 1e-2
+            weight = jax.nn.initializers.orthogonal(scale)(jax.random.fold_in(key, layer), (inputs, outputs))
+            parts += [weight.ravel(), jnp.zeros(outputs, weight.dtype)]
+        return jnp.concatenate(parts)
+
+    def __call__(self, parameters: Float[Array, " parameters"], x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        position = 0
+        for layer, (inputs, outputs) in enumerate(pairwise(self.sizes)):
+            weight = parameters[position : position + inputs * outputs].reshape(inputs, outputs)
+            position += inputs * outputs
+            x = (jax.nn.relu(x) if layer else x) @ weight + parameters[position : position + outputs]
+            position += outputs
+        return x
+
+
+class TwinQ(eqx.Module):
+    """Two Q networks of the same form: the inner function. Their parameters are the rows of one matrix."""
+
+    network: Perceptron
+
+    def __init__(self, observation_size: int, actions: int, hidden: tuple[int, ...] = (32, 32)):
+        self.network = Perceptron((observation_size, *hidden, actions))
+
+    def init(self, key: PRNGKeyArray, x: StateAction | None = None) -> Float[Array, "2 parameters"]:
+        del x
+        return jnp.stack([self.network.init(each) for each in jax.random.split(key)])
+
+    def values(
+        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"]
+    ) -> Float[Array, "2 actions"]:
+        return jax.vmap(self.network, in_axes=(0, None))(parameters, observation)
+
+    def __call__(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, " 2"]:
+        """v: both values of the action that was taken."""
+        return self.values(parameters, x.observation) @ x.action
+
+    def soft_value(
+        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"], temperature: Number
+    ) -> Float[Array, ""]:
+        """V̄(s) = α log Σ_a exp(min_k Q_k(s, a) / α)."""
+        values = jnp.min(self.values(parameters, observation), axis=0)
+        alpha = jnp.asarray(temperature, values.dtype)
+        return alpha * jax.nn.logsumexp(values / alpha)
+
+
+class WorldModel(eqx.Module):
+    """s_λ and r_λ: the next observation and the reward, by a network each. Their parameters are the rows of λ.
+
+    Both networks have the same form, so that they run as one; of the reward's only the first output is used.
+
+    With `limits`, predictions stay in the range of what can happen: observations within ±limits, b·tanh(s/b), and
+    rewards in [0, 1], by the logistic function. Without them the values have no bound: a ReLU network goes on in a
+    straight line, so that a model that strays from the data finds states of any value, is believed by the inner
+    problem, and through the target networks by the outer one, too; hypergradients then grow without end.
+    """
+
+    network: Perceptron
+    limits: tuple[float, ...] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation_size: int,
+        actions: int,
+        hidden: tuple[int, ...] = (3, 3),
+        limits: tuple[float, ...] | None = None,
+    ):
+        if limits is not None and len(limits) != observation_size:
+            raise ValueError(f"limits must be one number for each of {observation_size} observations, got {limits}.")
+        self.network = Perceptron((observation_size + actions, *hidden, observation_size))
+        self.limits = limits
+
+    def init(self, key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
+        def initial(key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
+            return jnp.stack([self.network.init(each) for each in jax.random.split(key)])
+
+        return lane_by_lane(initial, key)  # the QR of the orthogonal initialisation
+
+    def __call__(
+        self, outer: Float[Array, "2 parameters"], x: StateAction
+    ) -> tuple[Float[Array, " observation"], Float[Array, ""]]:
+        outputs = jax.vmap(self.network, in_axes=(0, None))(outer, jnp.concatenate(x))
+        following, reward = outputs[0], outputs[1, 0]
+        if self.limits is None:
+            return following, reward
+        limits = jnp.asarray(self.limits, following.dtype)
+        return limits * jnp.tanh(following / limits), 0.5 + 0.5 * jnp.tanh(reward / 2)
+
+
+class ModelTarget(eqx.Module):
+    """r_λ(x) + γ(1−d) V̄(s_λ(x)): what the world model λ says that an action is worth."""
+
+    model: WorldModel
+    q: TwinQ
+    target: Float[Array, "2 parameters"]  # h̄_t, the lagged networks: a leaf of the problem of round t
+    discount: Number
+    temperature: Number
+
+    def __call__(self, outer: Float[Array, "2 parameters"], x: StateAction, y: Experience) -> Float[Array, ""]:
+        following, reward = self.model(outer, x)
+        value = self.q.soft_value(self.target, following, self.temperature)
+        return bellman_target(reward, y.terminated, value, self.discount)
+
+
+def bellman_target(
+    reward: Float[Array, "..."], terminated: Float[Array, "..."], value: Float[Array, "..."], discount: Number
+) -> Float[Array, "..."]:
+    """r + γ(1−d)V."""
+    return reward + jnp.asarray(discount, reward.dtype) * (1 - terminated) * value
+
+
+class ModelBellmanError(eqx.Module):
+    """The inner loss: ½ Σ_k (v_k − r_λ(x) − γ(1−d) V̄(s_λ(x)))²."""
+
+    model_target: ModelTarget
+
+    def __call__(self, outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+        return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2)
+
+
+def bellman_error(outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+    """The outer loss: ½ Σ_k (v_k − r' − γ(1−d) V̄(s'))²."""
+    del outer, x
+    return 0.5 * jnp.sum((v - y.target) ** 2)
+
+
+class Likelihood(eqx.Module):
+    """½‖s_λ(x) − s'‖² + ½(r_λ(x) − r')²: maximum likelihood under Gaussian noise, blind to what values need."""
+
+    model: WorldModel
+
+    def __call__(self, outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+        del v
+        following, reward = self.model(outer, x)
+        return 0.5 * jnp.sum((following - y.next_observation) ** 2) + 0.5 * (reward - y.reward) ** 2
+
+
+class ValueEquivalence(eqx.Module):
+    """½(r_λ(x) + γ(1−d) V̄(s_λ(x)) − r' − γ(1−d) V̄(s'))²: the model need only predict values (VEP)."""
+
+    model_target: ModelTarget
+
+    def __call__(self, outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+        del v
+        return 0.5 * (self.model_target(outer, x, y) - y.target) ** 2
+
+
+def soft_q_problem(model_target: ModelTarget, method: str) -> Problem:
+    """The bilevel problem of a round. MLE and VEP judge the model by losses of their own, all else is the same."""
+    judges = {"mle": Likelihood(model_target.model), "vep": ValueEquivalence(model_target)}
+    return Problem(ModelBellmanError(model_target), judges.get(method, bellman_error))
