@@ -438,7 +438,7 @@ def test_every_method_solves_the_probe(method):
 def small_programs():
     config = CartPoleConfig(
         methods=("fbo", "smooth-fbo"),
-        environments=("stationary", "drifting"),
+        environment=("stationary", "drifting"),
         steps=40,
         evaluate_every=20,
         episodes=3,
@@ -549,7 +549,7 @@ def test_a_lane_that_is_not_finite_stops_and_is_marked_while_the_others_go_on():
 
 def test_settings_of_a_method_replace_the_grid():
     config = CartPoleConfig(
-        methods=("fbo", "smooth-fbo"), seeds=1, environments=("drifting",), inner_rate=(1e-3, 3e-3), window=(10, 100)
+        methods=("fbo", "smooth-fbo"), seeds=1, environment=("drifting",), inner_rate=(1e-3, 3e-3), window=(10, 100)
     )
     plain, smooth = cartpole.programs(config, {"smooth-fbo": {"inner_rate": 5e-4, "window": 7, "mix": 0.8}})
     assert [lane["inner_rate"] for lane in plain.lanes] == [1e-3, 3e-3]
@@ -563,8 +563,8 @@ def test_settings_of_a_method_replace_the_grid():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"methods": ("sarsa",)}, "--methods must be one of mle, omd.* got sarsa"),
-        ({"environments": ("moving",)}, "--environments must be one of stationary, drifting, got moving"),
+        ({"methods": ("sarsa",)}, "--methods must be one or more of mle, omd.* got sarsa"),
+        ({"environment": ("moving",)}, "--environment must be one or more of stationary, drifting, got moving"),
         ({"capacity": 100}, "--capacity must be at least batch = 256, got 100"),
         ({"inner_rate": (0.0,)}, "--inner-rate must be positive"),
         ({"outer_rate": (1e-3, -1.0)}, "--outer-rate must be positive and finite, got -1.0"),
@@ -577,7 +577,7 @@ def test_settings_of_a_method_replace_the_grid():
         ({"steps": 15_000}, "--steps must be a multiple of evaluate_every = 10000, got 15000"),
         ({"seeds": 0}, "--seeds must be an integer of at least 1"),
         ({"inner_steps": 0}, "--inner-steps must be an integer of at least 1"),
-        ({"methods": ()}, "--methods must be at least one value"),
+        ({"methods": ()}, "--methods must be one or more of mle"),
         ({"discount": 1.0}, "--discount must be at least 0 and below 1"),
     ],
 )

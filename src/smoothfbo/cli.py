@@ -37,13 +37,16 @@ def parse(arguments: list[str]) -> Any:
     import tyro
     from tyro.conf import subcommand
 
-    from smoothfbo.commands.regression import Regression, from_preset
+    from smoothfbo.commands.presets import STUDIES, from_preset
     from smoothfbo.commands.stored import Report, Resume
     from smoothfbo.commands.theory import Theory
 
-    preset = from_preset(_preset(arguments)) if "regression" in arguments[:1] else Regression()
-    commands = Union[  # noqa: UP007
-        Annotated[Regression, subcommand("regression", default=preset)],
+    studies = [
+        Annotated[study[0], subcommand(name, default=from_preset(name, _preset(arguments, name)))]
+        for name, study in STUDIES.items()
+    ]
+    commands = Union[
+        *studies,
         Annotated[Theory, subcommand("theory")],
         Annotated[Report, subcommand("report")],
         Annotated[Resume, subcommand("resume")],
@@ -58,14 +61,16 @@ def parse(arguments: list[str]) -> Any:
         raise UsageError(_one_line(message.getvalue())) from None
 
 
-def _preset(arguments: list[str]) -> str:
-    """The value of --preset, which decides the defaults of all other options."""
+def _preset(arguments: list[str], experiment: str) -> str | None:
+    """The value of --preset, which decides the defaults of all other options of the experiment."""
+    if arguments[:1] != [experiment]:
+        return None
     for index, argument in enumerate(arguments):
         if argument == "--preset" and index + 1 < len(arguments):
             return arguments[index + 1]
         if argument.startswith("--preset="):
             return argument.removeprefix("--preset=")
-    return "demo"
+    return None
 
 
 def _one_line(text: str) -> str:

@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from smoothfbo.errors import UsageError
-from smoothfbo.experiments.config import require_known
-from smoothfbo.experiments.regression_config import PRESETS, RegressionConfig
+from smoothfbo.experiments.regression_config import RegressionConfig
 
 
 @dataclass(frozen=True)
@@ -26,22 +23,6 @@ class Regression(RegressionConfig):
         config = RegressionConfig(**{field.name: getattr(self, field.name) for field in fields(RegressionConfig)})
         folder = self.out or Path(f"out/regression-{self.preset}")
         return run_regression(config, folder, command, tensorboard=self.tensorboard)
-
-
-def from_preset(name: str) -> Regression:
-    """The command's defaults."""
-    require_known("preset", (name,), tuple(PRESETS))
-    return Regression(**vars(PRESETS[name]), preset=name)
-
-
-def from_stored(config: dict[str, Any]) -> RegressionConfig:
-    """The configuration in a config.json."""
-    known = {field.name for field in fields(RegressionConfig)}
-    if set(config) != known:
-        unknown = ", ".join(sorted(known ^ set(config)))
-        raise UsageError(f"the stored configuration is of another version of smoothfbo (it differs in {unknown}).")
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in config.items()}
-    return RegressionConfig(**values)
 
 
 def run_regression(config: RegressionConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:

@@ -18,13 +18,13 @@ class Resume:
 
     def run(self, command: str) -> int:
         del command
-        from smoothfbo.commands import regression
+        from smoothfbo.commands.presets import STUDIES, from_stored
 
         stored = read_description(self.folder)
-        if stored["experiment"] != "regression":
+        if stored["experiment"] not in STUDIES:
             raise UsageError(f"{self.folder} is a run of {stored['experiment']}, which starts anew: run it again.")
-        config = regression.from_stored(stored["config"])
-        return regression.run_regression(config, self.folder, stored["command"])
+        config, run = from_stored(stored["experiment"], stored["config"])
+        return run(config, self.folder, stored["command"])
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,15 @@ class Report:
 
 
 def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> list[Path]:
-    from smoothfbo.report import regression, theory
+    from smoothfbo.report import cartpole, regression, theory
 
     kinds = {description["experiment"] for description in descriptions}
     if len(kinds) > 1:
         raise UsageError(f"only runs of one experiment can be compared, got {', '.join(sorted(kinds))}.")
     if kinds == {"theory"}:
         return [path for folder in folders for path in theory.draw(folder)]
+    if kinds == {"cartpole"}:
+        return [cartpole.build(folder) for folder in folders]
     if len(folders) == 1:
         return [regression.build(folders[0])]
     return [regression.compare(list(folders), out)]
@@ -73,6 +75,6 @@ def read_description(folder: Path) -> dict[str, Any]:
     stored = store.read_json(folder / "config.json")
     if not isinstance(stored, dict) or not {"experiment", "config", "command"} <= set(stored):
         raise UsageError(f"{folder / 'config.json'} is not the description of a run.")
-    if stored["experiment"] not in ("regression", "theory"):
+    if stored["experiment"] not in ("regression", "cartpole", "theory"):
         raise UsageError(f"{folder} is a run of {stored['experiment']!r}, which this version does not know.")
     return stored

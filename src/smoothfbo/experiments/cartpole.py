@@ -137,7 +137,7 @@ def _program(config: CartPoleConfig, method: str, setting: Mapping[str, float]) 
         choices |= {"window": (1,), "mix": (1.0,)}
     lanes = tuple(
         {"method": method, "environment": environment, **dict(zip(GRID, values, strict=True)), "seed": seed}
-        for environment, *values in product(config.environments, *choices.values())
+        for environment, *values in product(config.environment, *choices.values())
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     )
     capacity = int(max(choices["window"]))

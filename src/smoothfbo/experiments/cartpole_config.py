@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from smoothfbo.errors import UsageError
+from smoothfbo.experiments.config import require, require_known
 
 BASE_METHODS = ("mle", "omd", "itd", "fbo", "vep", "omd-cg")
 METHODS = (*BASE_METHODS, *(f"smooth-{method}" for method in BASE_METHODS))
@@ -23,13 +23,13 @@ class CartPoleConfig:
 
     methods: tuple[str, ...] = ("mle", "fbo", "smooth-fbo")
     """Methods: mle, omd, omd-cg, itd, fbo, vep, each also with smooth- in front."""
-    environments: tuple[str, ...] = ("stationary", "drifting")
+    environment: tuple[str, ...] = ("stationary", "drifting")
     """Environments: stationary keeps the first interval, drifting moves it to the last one."""
     steps: int = 1_000_000
     """Training steps: one environment step, one inner and one model step each. A multiple of evaluate_every."""
     evaluate_every: int = 10_000
     """Steps between evaluations."""
-    episodes: int = 10
+    episodes: int = 20
     """Episodes of an evaluation, with the interval of that moment and greedy actions."""
     seeds: int = 10
     """Independent runs of every setting."""
@@ -72,40 +72,59 @@ class CartPoleConfig:
     last_interval: tuple[float, float] = (-0.06, 0.2095)
     """Rewarded pole angles at the end of the drifting environment."""
 
+    settings: str = "none"
+    """Where each method has its rates, window and mix from: none (the options above), tuned (what the package ships),
+    or a file that the preset tune wrote (best.json in its folder)."""
+
     def __post_init__(self) -> None:
-        for name, known in (("methods", METHODS), ("environments", ENVIRONMENTS)):
-            for value in getattr(self, name):
-                _require(value in known, name, value, "one of " + ", ".join(known))
-        for name in ("methods", "environments", *GRID):
+        require_known("methods", self.methods, METHODS)
+        require_known("environment", self.environment, ENVIRONMENTS)
+        for name in GRID:
             values = getattr(self, name)
-            _require(len(values) > 0, name, "nothing", "at least one value")
-            _require(len(set(values)) == len(values), name, " ".join(map(str, values)), "different values")
+            require(len(values) > 0, name, "nothing", "at least one value")
+            require(len(set(values)) == len(values), name, " ".join(map(str, values)), "different values")
         for name in ("steps", "evaluate_every", "episodes", "seeds", "inner_steps", "random_steps", "batch"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         for name in ("inner_rate", "outer_rate", "target_rate", "temperature"):
             for value in getattr(self, name):
-                _require(0 < value < float("inf"), name, value, "positive and finite")
+                require(0 < value < float("inf"), name, value, "positive and finite")
         for value in self.target_rate:
-            _require(value <= 1, "target_rate", value, "at most 1")
+            require(value <= 1, "target_rate", value, "at most 1")
         for value in self.window:
-            _require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
+            require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
         for value in self.mix:
-            _require(0 <= value <= 1, "mix", value, "between 0 and 1")
-        _require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")
-        _require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
-        _require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
-        _require(self.first_seed >= 0, "first_seed", self.first_seed, "not negative")
-        _require(self.capacity >= self.batch, "capacity", self.capacity, f"at least batch = {self.batch}")
+            require(0 <= value <= 1, "mix", value, "between 0 and 1")
+        require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")
+        require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
+        require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
+        require(self.first_seed >= 0, "first_seed", self.first_seed, "not negative")
+        require(self.capacity >= self.batch, "capacity", self.capacity, f"at least batch = {self.batch}")
         whole = self.steps % self.evaluate_every == 0
-        _require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
+        require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
         for name in ("q_hidden", "model_hidden"):
             sizes = getattr(self, name)
-            _require(all(size >= 1 for size in sizes), name, " ".join(map(str, sizes)), "sizes of at least 1")
+            require(all(size >= 1 for size in sizes), name, " ".join(map(str, sizes)), "sizes of at least 1")
         for name in ("first_interval", "last_interval"):
             low, high = getattr(self, name)
-            _require(low < high, name, f"{low} {high}", "a low below a high")
+            require(low < high, name, f"{low} {high}", "a low below a high")
 
 
-def _require(condition: bool, name: str, value: object, allowed: str) -> None:
-    if not condition:
-        raise UsageError(f"--{name.replace('_', '-')} must be {allowed}, got {value}.")
+PRESETS = {
+    "quick": CartPoleConfig(steps=100_000, seeds=4, evaluate_every=5_000, settings="tuned"),
+    "paper": CartPoleConfig(
+        methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"), settings="tuned"
+    ),
+    "tune": CartPoleConfig(
+        methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"),
+        environment=("stationary",),
+        steps=200_000,
+        seeds=2,
+        first_seed=1_000,
+        inner_rate=(3e-4, 3e-3),
+        target_rate=(1e-3, 1e-2, 1e-1),
+        temperature=(1e-3, 1e-2, 1e-1),
+        outer_rate=(1e-4, 3e-4, 1e-3),
+    ),
+}
+"""quick: minutes on 2 cores; paper: a million steps, for a GPU; tune: the paper's grid and the outer rate, in the
+stationary environment, on seeds that are never reported."""

@@ -39,3 +39,29 @@ def bands(frame: Frame, by: str, column: str) -> Frame:
     half = groups.std(ddof=1) * stats.t.ppf(0.975, np.maximum(number - 1, 1)) / np.sqrt(number)
     half = half.where(number > 1, 0.0)
     return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
+
+
+def interquartile_mean(values: Any, axis: int = -1) -> np.ndarray:
+    """Mean of the middle half of the values (a quarter trimmed at each end)."""
+    return np.asarray(stats.trim_mean(np.asarray(values, float), 0.25, axis=axis))
+
+
+def bootstrap(samples: list[Any], statistic: Any, *, draws: int = 2_000, seed: int = 0) -> dict[str, Any]:
+    """`statistic` of the samples with its 95 % percentile interval; each sample is resampled on its own (stratified).
+
+    `statistic` takes one array per sample, with a leading axis over draws, and reduces the last axes.
+    """
+    arrays = [np.asarray(sample, float) for sample in samples]
+    value = float(statistic(*(array[None] for array in arrays))[0])
+    if min(map(len, arrays)) < 2:
+        return {"mean": value, "low": None, "high": None, "seeds": min(map(len, arrays))}
+    generator = np.random.default_rng(seed)
+    resampled = [array[generator.integers(len(array), size=(draws, len(array)))] for array in arrays]
+    low, high = np.percentile(statistic(*resampled), [2.5, 97.5])
+    return {"mean": value, "low": float(low), "high": float(high), "seeds": min(map(len, arrays))}
+
+
+def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """P(X > Y) + ½ P(X = Y) over all pairs; axes (draw, seed)."""
+    difference = ours[:, :, None] - theirs[:, None, :]
+    return np.mean((difference > 0) + 0.5 * (difference == 0), axis=(1, 2))

@@ -1,0 +1,120 @@
+"""The CartPole study: programs, measures, and what smoothing does to the return, with what confidence."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from smoothfbo.errors import UsageError
+from smoothfbo.experiments.cartpole import programs
+from smoothfbo.experiments.cartpole_config import GRID, CartPoleConfig
+from smoothfbo.experiments.program import Measured, Program, Study
+from smoothfbo.experiments.statistics import (
+    Frame,
+    bootstrap,
+    interquartile_mean,
+    interval,
+    probability_of_improvement,
+)
+
+SETTINGS_VERSION = 1
+LATE = 5  # evaluations at the end whose mean tells settings apart in tuning
+Settings = Mapping[str, Mapping[str, float]]
+
+
+def study(config: CartPoleConfig) -> Study:
+    settings = read_settings(config.settings)
+    return Study("cartpole", config, programs(config, settings), measure, partial(summarise, config))
+
+
+def read_settings(source: str) -> Settings:
+    """`tuned` is what the package ships, `none` is the options alone, everything else is a file of `tune`."""
+    if source == "none":
+        return {}
+    shipped = resources.files("smoothfbo.experiments") / "cartpole_tuned.json"
+    try:
+        text = shipped.read_text(encoding="utf-8") if source == "tuned" else Path(source).read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--settings {source} cannot be read: {error}.") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != SETTINGS_VERSION:
+        raise UsageError(
+            f"--settings {source} is of version {version}; this smoothfbo reads version {SETTINGS_VERSION}."
+        )
+    return content["methods"]
+
+
+def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
+    """One row per evaluation; a lane's headline figures."""
+    frames, lanes = [], []
+    for index, keys in enumerate(program.lanes):
+        frame: Frame = pd.DataFrame({**keys, **{name: values[index] for name, values in records.items()}})
+        frame["cumulative_return"] = frame["return_mean"].cumsum()
+        frame["proxy"] = frame["used_squares"].cumsum()
+        frames.append(frame)
+        last = frame.iloc[-1]
+        lanes.append(
+            {
+                **keys,
+                "final_return": last["return_mean"],
+                "late_return": frame["return_mean"].iloc[-LATE:].mean(),
+                "mean_return": frame["return_mean"].mean(),
+                "cumulative_return": last["cumulative_return"],
+                "proxy": last["proxy"],
+                "raw": frame["hypergradient_squares"].sum(),
+                "skipped": float(last["skipped"]),
+                "frozen": float(not frame["finite"].all()),
+            }
+        )
+    return Measured(pd.concat(frames, ignore_index=True), pd.DataFrame(lanes))
+
+
+HEADLINES = ("final_return", "late_return", "mean_return", "cumulative_return", "proxy", "raw")
+
+
+def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, Any]:
+    del rounds
+    groups = []
+    for (method, environment, *numbers), group in lanes.groupby(["method", "environment", *GRID], sort=False):
+        returns = group["final_return"].to_numpy()
+        entry = {"method": method, "environment": environment, **dict(zip(GRID, map(float, numbers), strict=True))}
+        entry["metrics"] = {name: interval(group[name]) for name in HEADLINES}
+        entry["metrics"]["final_return_iqm"] = bootstrap([returns], interquartile_mean)
+        entry |= {"max": float(returns.max()), "mean": float(returns.mean()), "min": float(returns.min())}
+        entry |= {"seeds": len(returns), "frozen": int(group["frozen"].sum()), "skipped": float(group["skipped"].sum())}
+        groups.append(entry)
+    return {"groups": groups, "improvement": list(improvements(lanes)), "best": best_settings(config, lanes)}
+
+
+def improvements(lanes: Frame) -> Any:
+    """P(SmoothFBO's final return is above that of another method), and the difference of the means."""
+    for environment, here in lanes.groupby("environment", sort=False):
+        ours = here[here["method"] == "smooth-fbo"]
+        for (window, mix), own in ours.groupby(["window", "mix"], sort=False):
+            for method, other in here[here["method"] != "smooth-fbo"].groupby("method", sort=False):
+                samples = [own["final_return"], other["final_return"]]
+                yield {
+                    "environment": environment, "window": int(window), "mix": float(mix), "other": method,
+                    "probability": bootstrap(samples, probability_of_improvement),
+                    "difference": bootstrap(samples, lambda x, y: x.mean(axis=-1) - y.mean(axis=-1)),
+                }  # fmt: skip
+
+
+def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:
+    """For each method the numbers with the highest mean late return, in the form of a settings file."""
+    methods = {}
+    for method, group in lanes.groupby("method", sort=False):
+        means = group.groupby(list(GRID), sort=False)["late_return"].mean()
+        methods[str(method)] = dict(zip(GRID, map(float, np.atleast_1d(means.idxmax())), strict=True))
+    return {
+        "version": SETTINGS_VERSION,
+        "steps": config.steps,
+        "seeds": [config.first_seed, config.first_seed + config.seeds - 1],
+        "methods": methods,
+    }

@@ -1,0 +1,173 @@
+"""The CartPole study's figures and page, from its stored files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from smoothfbo.experiments.statistics import Frame, bands
+from smoothfbo.report.charts import PALETTE, Chart, Series, draw
+from smoothfbo.report.page import Section, Table, write_page
+from smoothfbo.runs import store
+
+NAMES = {"mle": "MLE", "omd": "OMD", "omd-cg": "OMD (CG)", "itd": "ITD", "fbo": "FBO", "vep": "VEP"}
+COLOURS = dict(zip(NAMES, ("#777777", "#cc79a7", "#8b5a2b", "#d55e00", "#0072b2", "#e69f00"), strict=True))
+
+
+def label(method: str) -> str:
+    base = method.removeprefix("smooth-")
+    if base == "fbo" and method != base:
+        return "SmoothFBO"
+    return ("Smoothed " if method != base else "") + NAMES[base]
+
+
+def build(folder: Path) -> Path:
+    """All figures, and the page; returns the page's path."""
+    config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
+    rounds = store.read_table(folder / "metrics.parquet")
+    sections = list(_sections(config, summary, rounds))
+    figures = store.prepare(folder / "figures")
+    for part in (part for section in sections for part in section.parts):
+        if not isinstance(part, Table):
+            draw(part, figures)
+    settings = config["config"]
+    text = (
+        f"{settings['steps']:,} steps, {settings['seeds']} seeds from {settings['first_seed']} on, evaluation every "
+        f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment."
+    )
+    page = folder / "report.html"
+    write_page(page, "Non-stationary CartPole", text, sections)
+    return page
+
+
+def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) -> Iterator[Section]:
+    settings = config["config"]
+    frozen = [
+        f"{label(g['method'])}, {g['environment']}: {g['frozen']} of {g['seeds']} lanes"
+        for g in summary["groups"]
+        if g["frozen"]
+    ]
+    text = (
+        ["No lane was frozen: all parameters stayed finite."]
+        if not frozen
+        else ["Frozen lanes (parameters not finite): " + "; ".join(frozen) + "."]
+    )
+    yield Section("Final return", text, [returns_table(summary["groups"]), improvement_table(summary["improvement"])])
+    for environment in settings["environment"]:
+        here = rounds[rounds["environment"] == environment]
+        yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
+    facts = [f"{name}: {value}" for name, value in config.items() if name not in ("config", "versions")]
+    facts += [f"versions: {', '.join(f'{k} {v}' for k, v in config['versions'].items())}"]
+    rows = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in settings.items()]
+    yield Section("How to repeat it", facts, [Table("Configuration", "Complete.", ("option", "value"), rows)])
+
+
+def _lines(frame: Frame, column: str) -> list[Series]:
+    """Mean over seeds with its 95 % interval; one line for each method and setting."""
+    result = []
+    groups = list(frame.groupby(["method", "window", "mix", "outer_rate"], sort=False))
+    several = {method for method, *_ in (key for key, _ in groups) if sum(k[0] == method for k, _ in groups) > 1}
+    for index, ((method, window, mix, rate), rows) in enumerate(groups):
+        band = bands(rows, "round", column)
+        base = method.removeprefix("smooth-")
+        name = label(method) + (f", w = {window:g}, θ = {mix:g}, rate {rate:g}" if method in several else "")
+        colour = PALETTE[index % len(PALETTE)] if several else COLOURS[base]
+        if method == "smooth-fbo" and not several:
+            colour = "#009e73"
+        dashed = method != base and method != "smooth-fbo"
+        result.append(Series(name, band.index, band["mean"], band["low"], band["high"], colour, dashed))
+    return result
+
+
+def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
+    yield Chart(
+        f"{environment}_return", "Return over training", "Mean return of an evaluation; 95 % interval over seeds.",
+        "environment step", "return", _lines(frame, "return_mean"),
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_cumulative", "Cumulative return", "Sum of the evaluations' mean returns.",
+        "environment step", "Σ return", _lines(frame, "cumulative_return"),
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_proxy", "Cumulative proxy Σ‖g̃‖²", "Squared norms of the smoothed gradient, before clipping.",
+        "environment step", "Σ‖g̃‖²", _lines(frame, "proxy"), log_y=True,
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_norm", "Size of the raw gradient", "Mean norm since the evaluation before.",
+        "environment step", "‖ĝ‖", _lines(frame, "hypergradient_norm"), log_y=True,
+    )  # fmt: skip
+    angle = _lines(frame, "pole_angle")
+    for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
+        band = bands(frame, "round", column)
+        angle.append(Series(name, band.index, band["mean"], colour="#000000", dashed=True))
+    yield Chart(
+        f"{environment}_angle", "Pole angle and the rewarded band", "Mean angle during the evaluation.",
+        "environment step", "angle (rad)", angle,
+    )  # fmt: skip
+
+
+def returns_table(groups: list[dict[str, Any]]) -> Table:
+    rows = []
+    for group in groups:
+        metrics = group["metrics"]
+        rows.append(
+            (label(group["method"]), group["environment"], group["window"], group["mix"], group["outer_rate"],
+             group["inner_rate"], group["target_rate"], group["temperature"], group["max"], group["mean"], group["min"],
+             _text(metrics["final_return"]), _text(metrics["final_return_iqm"]), _text(metrics["mean_return"]),
+             group["seeds"], group["frozen"])
+        )  # fmt: skip
+    columns = ("method", "environment", "w", "θ", "outer rate", "inner rate", "τ", "α", "max", "mean", "min",
+               "mean, 95 %", "interquartile mean, 95 %", "mean over training, 95 %", "seeds", "frozen")  # fmt: skip
+    return Table(
+        "Return of the last evaluation", "Max, mean and min over seeds as in the paper's table; Student's t interval "
+        "for means, bootstrap interval for interquartile means.", columns, rows,
+    )  # fmt: skip
+
+
+def improvement_table(entries: list[dict[str, Any]]) -> Table:
+    rows = [
+        (label(e["other"]), e["environment"], e["window"], e["mix"], _text(e["probability"]), _text(e["difference"]))
+        for e in entries
+    ]
+    return Table(
+        "SmoothFBO against each other method",
+        "Probability that a seed of SmoothFBO ends above a seed of the other, and difference of the mean final "
+        "returns; 95 % bootstrap intervals.",
+        ("other", "environment", "w", "θ", "probability of improvement", "difference"), rows,
+    )  # fmt: skip
+
+
+def as_text(folder: Path) -> list[Any]:
+    """What the command prints at the end."""
+    from rich import box
+    from rich.table import Table as Printed
+
+    summary = store.read_json(folder / "summary.json")
+    printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
+    for column in (
+        "method",
+        "environment",
+        "w",
+        "θ",
+        "outer rate",
+        "max",
+        "mean",
+        "min",
+        "interquartile mean",
+        "frozen",
+    ):
+        printed.add_column(column, justify="left" if column == "method" else "right")
+    for group in summary["groups"]:
+        printed.add_row(
+            label(group["method"]), group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
+            f"{group['outer_rate']:g}", f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
+            _text(group["metrics"]["final_return_iqm"])[1], f"{group['frozen']}/{group['seeds']}",
+        )  # fmt: skip
+    return [printed]
+
+
+def _text(value: dict[str, Any]) -> tuple[float, str]:
+    if value["mean"] is None:
+        return float("nan"), ""
+    if value["low"] is None:
+        return value["mean"], f"{value['mean']:.3g}"
+    return value["mean"], f"{value['mean']:.3g} [{value['low']:.3g}, {value['high']:.3g}]"
