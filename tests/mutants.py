@@ -59,6 +59,12 @@ MUTATIONS = [
     ("online.py", "_keep_finite(warm, state.hypergradient)", "warm", ONLINE),
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
+    # reinforcement learning
+    ("experiments/soft_q.py", "* (1 - terminated) * value", "* value", "test_cartpole.py"),
+    ("experiments/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "test_cartpole.py"),
+    ("experiments/replay.py", "outcome.terminated.astype(before.dtype)])", "ended.astype(before.dtype)])", "test_cartpole.py"),
+    ("experiments/replay.py", "rate * (parameters - state.target)", "(1 - rate) * (parameters - state.target)", "test_cartpole.py"),
+    ("environments/cartpole.py", "(4 / 3 - parameters", "(3 / 4 - parameters", "test_environments.py"),
 ]  # fmt: skip
 
 

@@ -153,13 +153,15 @@ def test_networks_and_targets_equal_the_reference():
 
 
 def test_bounded_models_predict_what_can_happen():
-    """±b·tanh(s/b) and the logistic function of the unbounded predictions."""
+    """s/(1 + |s|/b) and ½ + ½r/(1 + |r|) of the unbounded predictions; the slope never vanishes."""
     bounded = soft_q.WorldModel(*SIZES, hidden=(3, 3), limits=(0.5, 1.0, 2.0))
     following, reward = jax.vmap(bounded, in_axes=(None, 0))(jnp.asarray(OUTER), REFERENCE.data.inner.x)
     free, free_reward = REFERENCE.prediction(OUTER)
     limits = np.array([0.5, 1.0, 2.0])
-    np.testing.assert_allclose(following, limits * np.tanh(free / limits), rtol=1e-10)
-    np.testing.assert_allclose(reward, 1 / (1 + np.exp(-free_reward)), rtol=1e-10)
+    np.testing.assert_allclose(following, free / (1 + np.abs(free) / limits), rtol=1e-10)
+    np.testing.assert_allclose(reward, 0.5 + 0.5 * free_reward / (1 + np.abs(free_reward)), rtol=1e-10)
+    far = jax.grad(lambda outer: jnp.sum(bounded(1e3 * outer, soft_q.StateAction(jnp.ones(3), jnp.ones(2)))[0]))
+    assert np.abs(far(jnp.asarray(OUTER))).max() > 1e-12
     with pytest.raises(ValueError, match="3 observations"):
         soft_q.WorldModel(*SIZES, limits=(1.0,))
 

@@ -125,11 +125,11 @@ class Replay(AbstractStream):
         before = environment.observe(state.environment)
         following, outcome = environment.step(state.environment, action, time)
         after = environment.observe(following)
+        ended = outcome.terminated | outcome.truncated
         one_hot = (jnp.arange(environment.actions) == action).astype(before.dtype)
         ending = jnp.stack([outcome.reward, outcome.terminated.astype(before.dtype)])
         row = jnp.concatenate([before, one_hot, after, ending])
 
-        ended = outcome.terminated | outcome.truncated
         total = state.episode_return + outcome.reward
         first = environment.reset(uniform[1:])
         tally = state.tally

@@ -102,10 +102,11 @@ class WorldModel(eqx.Module):
 
     Both networks have the same form, so that they run as one; of the reward's only the first output is used.
 
-    With `limits`, predictions stay in the range of what can happen: observations within ±limits, b·tanh(s/b), and
-    rewards in [0, 1], by the logistic function. Without them the values have no bound: a ReLU network goes on in a
-    straight line, so that a model that strays from the data finds states of any value, is believed by the inner
-    problem, and through the target networks by the outer one, too; hypergradients then grow without end.
+    With `limits` b, predictions stay in the range of what can happen: observations s/(1 + |s|/b), and rewards in
+    [0, 1], ½ + ½ r/(1 + |r|). Without them values have no bound: a ReLU network goes on in a straight line, so that a
+    model that strays from the data finds states of any value, is believed by the inner problem, and through the target
+    networks by the outer one, too; hypergradients then grow without end. The slope of these bounds falls slowly: with
+    tanh, whose slope is zero in floating point soon after, a model that strays once never comes back.
     """
 
     network: Perceptron
@@ -137,7 +138,7 @@ class WorldModel(eqx.Module):
         if self.limits is None:
             return following, reward
         limits = jnp.asarray(self.limits, following.dtype)
-        return limits * jnp.tanh(following / limits), 0.5 + 0.5 * jnp.tanh(reward / 2)
+        return limits * jax.nn.soft_sign(following / limits), 0.5 + 0.5 * jax.nn.soft_sign(reward)
 
 
 class ModelTarget(eqx.Module):
