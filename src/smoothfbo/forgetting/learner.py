@@ -13,7 +13,7 @@ import numpy as np
 from smoothfbo.forgetting.rounds import Block, BlockResult, LearnerState, Rounds, grow
 from smoothfbo.forgetting.specification import Specification
 
-BLOCKS_PER_CALL = 16  # of the compiled program
+BLOCKS_PER_CALL = 64  # of the compiled program
 
 
 class Rows(NamedTuple):
@@ -25,8 +25,13 @@ class Rows(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Predictions (methods × rows), SmoothFBO's scores (rows × classes), and of every block that became full the weights
-    w_k that were used for it and whether its round was finite."""
+    """What came of rows, and of the blocks that became full.
+
+    - `predictions`: methods × rows; SmoothFBO, then the references.
+    - `scores`: rows × classes, of SmoothFBO.
+    - `weights`: blocks × rates, the w_k that were used for a block.
+    - `finite`: per block, whether the round was finite.
+    """
 
     predictions: np.ndarray
     scores: np.ndarray

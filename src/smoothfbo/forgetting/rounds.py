@@ -1,9 +1,8 @@
 """The rounds of the learner as one compiled program: predict a block, then learn from it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
@@ -39,7 +38,7 @@ class Block(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    """All that the next block needs. Learners (SmoothFBO and, among the references, FBO) have a first axis over lanes."""
+    """All that the next block needs. `learners` has a first axis: SmoothFBO and, as a reference, FBO."""
 
     features: Moments
     target: Moments
