@@ -12,34 +12,34 @@ class Specification:
     outputs: int
     """Entries of a prediction: 1 in regression, one less than the classes there is room for in classification."""
     is_classification: bool
-    block: int
+    block: int = 32
     """Rows of a block, i.e. of a round."""
-    rates: int
+    rates: int = 10
     """Forgetting rates 1 − 2^−k, with 0 (newest block) and 1 (all of the past)."""
-    windows: tuple[int, ...]
+    windows: tuple[int, ...] = (4, 16, 64)
     """Uniform windows among the references, in blocks."""
-    smoothing: int
+    smoothing: int = 5
     """Window of SmoothFBO, in rounds."""
-    step: float
+    step: float = 0.5
     """Outer step."""
-    limit: float
+    limit: float = 1.0
     """Bound of a smoothed gradient's entries."""
-    depth: float
+    depth: float = 6.0
     """Largest difference of log-weights."""
-    ridge: float
+    ridge: float = 1e-3
     """Penalty on the coefficients, in standardised units."""
-    clip: float
+    clip: float = 10.0
     """Standardised features are cut here."""
-    with_references: bool
+    with_references: bool = True
     """Whether the references are computed."""
-    network: bool
+    network: bool = False
     """A network in place of the linear predictor."""
-    width: int
-    network_blocks: int
+    width: int = 32
+    network_blocks: int = 64
     """Blocks of rows that are kept for the network."""
-    network_steps: int
-    network_rate: float
-    seed: int
+    network_steps: int = 10
+    network_rate: float = 3e-3
+    seed: int = 0
 
     @property
     def constant(self) -> int:
