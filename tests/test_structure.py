@@ -22,6 +22,8 @@ LAYERS = [
     {"online"},
     {"regret"},
     {"streams", "environments"},
+    {"forgetting"},
+    {"estimator_base", "estimator"},
     {"experiments"},
     {"runs"},
     {"report"},

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,6 +76,13 @@ class Learner:
         pieces = [self._call(_cut(together, at, at + size), 0) for at in range(0, len(together.target), size)]
         return self._outcome(pieces, skip, 0)
 
+    def learn(self, rows: Rows) -> None:
+        """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
+        if len(self.pending.target) + len(rows.target) < self.spec.block:
+            self.pending = _join(self.pending, rows)
+        else:
+            self.process(rows)
+
     def process(self, rows: Rows) -> Outcome:
         """Predict rows one after the other, and learn whenever a block is full."""
         together, skip = _join(self.pending, rows), len(self.pending.target)
@@ -94,6 +101,14 @@ class Learner:
             at += len(piece.target)
         self.pending = _cut(together, total // block * block, total)
         return self._outcome(pieces, skip, total // block)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "state": jax.tree.map(np.asarray, self.state)}
+
+    def __setstate__(self, content: dict[str, Any]) -> None:
+        vars(self).update(content)
+        with double_precision():  # else float64 would be narrowed on the way back
+            self.state = jax.tree.map(jnp.array, self.state)
 
     def _regular_blocks(self, target: np.ndarray) -> int:
         """How many of the next blocks, at most one call's, hold no class that there is no room for."""

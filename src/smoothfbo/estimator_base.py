@@ -1,0 +1,87 @@
+"""What estimators inherit: scikit-learn's bases and checks where it is installed, the little that is needed where not."""
+
+import inspect
+from typing import Any, Self
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import validate_data
+except ImportError:
+
+    class NotFittedError(ValueError, AttributeError):
+        """Raised when an estimator is asked before it has learnt anything."""
+
+    class Base:
+        """Parameters by name, as scikit-learn has them."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            del deep
+            return {name: getattr(self, name) for name in list(inspect.signature(type(self)).parameters)}
+
+        def set_params(self, **parameters: Any) -> Self:
+            for name, value in parameters.items():
+                if name not in self.get_params():
+                    raise ValueError(f"{type(self).__name__} has no parameter {name!r}; allowed: {self.get_params()}.")
+                setattr(self, name, value)
+            return self
+
+    class RegressorBase: ...
+
+    class ClassifierBase: ...
+
+    def check_rows(estimator: Any, X: Any) -> np.ndarray:
+        X = np.asarray(X, np.float64)
+        if X.ndim != 2 or np.isinf(X).any():
+            raise ValueError(f"X must be a finite matrix, rows by columns, got shape {X.shape}.")
+        if X.shape[1] != estimator.n_features_in_:
+            raise ValueError(f"X has {X.shape[1]} features, but it learnt with {estimator.n_features_in_}.")
+        return X
+
+    def check_training(
+        estimator: Any, X: Any, y: Any, *, reset: bool, is_classification: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if reset:
+            estimator.n_features_in_ = np.shape(X)[-1]
+        X, y = check_rows(estimator, X), np.asarray(y) if is_classification else np.asarray(y, np.float64)
+        if y.shape != X.shape[:1]:
+            raise ValueError(f"y must have one entry per row of X, got shapes {X.shape} and {y.shape}.")
+        return X, y
+
+else:
+
+    class Base(BaseEstimator):
+        def __sklearn_tags__(self) -> Any:
+            tags = super().__sklearn_tags__()
+            tags.input_tags.allow_nan = True
+            tags.target_tags.required = True
+            return tags
+
+    class RegressorBase(RegressorMixin): ...
+
+    class ClassifierBase(ClassifierMixin): ...
+
+    def check_rows(estimator: Any, X: Any) -> np.ndarray:
+        return validate_data(estimator, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+
+    def check_training(
+        estimator: Any, X: Any, y: Any, *, reset: bool, is_classification: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        X, y = validate_data(
+            estimator,
+            X,
+            y,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            y_numeric=not is_classification,
+        )
+        if is_classification:
+            check_classification_targets(y)
+        return X, y
+
+
+__all__ = ["Base", "ClassifierBase", "NotFittedError", "RegressorBase", "check_rows", "check_training"]
