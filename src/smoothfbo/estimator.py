@@ -5,7 +5,7 @@ Neither package is needed; where scikit-learn is installed, these are its estima
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class _StreamEstimator(Base):
     def __init__(
         self,
         *,
-        block: int = 32,
+        block: int = 16,
         smoothing: int = 5,
         step: float = 0.5,
         rates: int = 10,
@@ -42,13 +42,13 @@ class _StreamEstimator(Base):
 
     # scikit-learn's convention
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Any:
         """Start anew and go through the rows in their order, which is taken as the order of time."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         return self.partial_fit(X, y)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear."""
         X, y = check_training(self, X, y, reset=not self._is_started, is_classification=self._is_classification)
         self._learn(X, self._encode(y, classes))
@@ -61,18 +61,18 @@ class _StreamEstimator(Base):
 
     # river's convention
 
-    def learn_one(self, x: Mapping[Any, Any], y: Any) -> Self:
+    def learn_one(self, x: Mapping[Any, Any], y: Any) -> Any:
         """Learn from one row; the predictor changes whenever a block is full."""
         self._learn(self._row(x), self._encode(np.array([y]), None))
         return self
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """The prediction for one row: 0.0, or None for a class, if nothing was learnt. Unknown features are left out."""
+        """The prediction for one row; 0.0, or None for a class, if nothing was learnt. New features do not count."""
         if not self._is_started:
             return None if self._is_classification else 0.0
         return self._decode(self._outcome(self._row(x)))[0].item()
 
-    def learn_many(self, X: Any, y: Any) -> Self:
+    def learn_many(self, X: Any, y: Any) -> Any:
         """Learn from the rows of a data frame."""
         return self.partial_fit(X, np.asarray(y))
 
@@ -105,7 +105,7 @@ class _StreamEstimator(Base):
         files.save(Path(path), self.learner_, content)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> Any:
         """An estimator as it was saved; it goes on as if it had not been interrupted."""
         learner, content = files.load(Path(path))
         if content.get("estimator") != cls.__name__:
@@ -126,7 +126,9 @@ class _StreamEstimator(Base):
 
     def _require_started(self) -> None:
         if not self._is_started:
-            raise NotFittedError(f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first.")
+            raise NotFittedError(
+                f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
+            )
 
     def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
         """The features of a mapping in a fixed order, those of the first one; what is missing is NaN."""

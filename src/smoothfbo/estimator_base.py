@@ -1,7 +1,7 @@
-"""What estimators inherit: scikit-learn's bases and checks where it is installed, the little that is needed where not."""
+"""What estimators inherit: scikit-learn's bases and checks where it is installed, else the little they need."""
 
 import inspect
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ except ImportError:
             del deep
             return {name: getattr(self, name) for name in list(inspect.signature(type(self)).parameters)}
 
-        def set_params(self, **parameters: Any) -> Self:
+        def set_params(self, **parameters: Any) -> Any:
             for name, value in parameters.items():
                 if name not in self.get_params():
                     raise ValueError(f"{type(self).__name__} has no parameter {name!r}; allowed: {self.get_params()}.")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from smoothfbo.experiments.stream_state import new_session, open_session, save_s
 from smoothfbo.forgetting.learner import Rows
 
 
+@runtime_checkable
 class StreamSink(Protocol):
     """Takes what a run produces, portion by portion: one row per input row, and one row per block."""
 

@@ -37,7 +37,7 @@ class StreamConfig:
     """Missing values: take the last one of the column (and count them), or stop."""
     sort: bool = False
     """Sort a file by the time column first; needs memory for all of it."""
-    block: int = 32
+    block: int = 16
     """Rows of a block. The predictor and the weights change from block to block."""
     predictor: Literal["linear", "network"] = "linear"
     """Linear in standardised features (closed form), or a network with two hidden layers."""

@@ -98,7 +98,11 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
 
 def new_session(config: StreamConfig) -> tuple[OpenTable, Session]:
     table = _open(config, None)
-    return table, Session(config, table.schema)
+    try:
+        return table, Session(config, table.schema)
+    except UsageError:
+        table.close()
+        raise
 
 
 def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:

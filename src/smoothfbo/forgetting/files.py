@@ -44,13 +44,13 @@ def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
 def load(path: Path) -> tuple[Learner, dict[str, Any]]:
     """The learner as it was saved, and what was saved beside it."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(bytes(arrays.pop("header")).decode())
         if header["format"] != FORMAT:
             raise ValueError(header["format"])
         version = header["version"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         raise UsageError(f"{path} is not the state of a learner, or it is damaged.") from error
     if version != VERSION:
         raise UsageError(f"{path} has version {version}; this program reads version {VERSION}. Start a new state.")

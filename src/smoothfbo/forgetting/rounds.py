@@ -188,8 +188,8 @@ class Rounds:
         mask = known.astype(target.dtype)
 
         # The constant 1 is the same number in all units: centre 0, spread 1.
-        centre = _join(features.mean, moments.mean, 0)
-        spread = _join(features.spread, moments.spread, 1)
+        centre = _join(features.mean, moments.mean, 0.0)
+        spread = _join(features.spread, moments.spread, 1.0)
         is_first = state.memory.blocks == 0
         memory = state.memory._replace(
             origin=jnp.where(is_first, centre, state.memory.origin),

@@ -12,7 +12,7 @@ class Specification:
     outputs: int
     """Entries of a prediction: 1 in regression, one less than the classes there is room for in classification."""
     is_classification: bool
-    block: int = 32
+    block: int = 16
     """Rows of a block, i.e. of a round."""
     rates: int = 10
     """Forgetting rates 1 − 2^−k, with 0 (newest block) and 1 (all of the past)."""

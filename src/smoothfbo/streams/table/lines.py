@@ -22,10 +22,9 @@ def open_bytes(path: str) -> Any:
     if Path(path).is_dir():
         raise UsageError(f"{path} is a folder, not a file.")
     try:
-        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
-    return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
 
 
 def whole_lines(file: Any, name: str) -> Iterator[bytes]:
@@ -36,19 +35,18 @@ def whole_lines(file: Any, name: str) -> Iterator[bytes]:
             # read1 returns what has arrived and does not wait for more: standard input goes on line by line.
             portion = file.read1(PORTION)
         except (EOFError, OSError, zlib.error) as error:
-            portion, fault = b"", UsageError(f"{name} cannot be read after line {{}}: {_reason(error)}.")
-        if not portion and fault is None:
+            raise UsageError(f"{name} cannot be read after line {lines}: {_reason(error)}.") from error
+        if not portion:
             break
         text = rest + portion
         end = text.rfind(b"\n") + 1
-        whole, rest = text[:end], text[end:]
-        whole, bad = _before_fault(whole, rest, name, lines)
-        fault = bad or fault
+        whole, fault = _before_fault(text[:end], text[end:], name, lines)
+        rest = text[end:]
         lines += whole.count(b"\n")
         if whole:
             yield whole
     if fault is not None:
-        raise UsageError(str(fault).replace("{}", str(lines)))
+        raise fault
     if rest:
         yield rest + b"\n"
 

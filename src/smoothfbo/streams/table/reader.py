@@ -1,8 +1,9 @@
 """One way to read all kinds of tables: names, the first rows, then checked portions."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from smoothfbo.streams.table.text import TextTable
 Missing = Literal["impute", "error"]
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where rows come from. `portions` raises a UsageError after everything before the fault was delivered."""
 
@@ -25,6 +27,8 @@ class Source(Protocol):
         ...
 
     def portions(self, schema: Schema) -> Iterator[pa.Table]: ...
+
+    def close(self) -> None: ...
 
 
 class ParquetTable:
@@ -55,6 +59,9 @@ class ParquetTable:
         except (pa.ArrowException, OSError) as error:
             raise UsageError(f"{self.name} is damaged after row {done}: {_first_line(error)}.") from error
 
+    def close(self) -> None:
+        self._file.close()
+
 
 class MemoryTable:
     """A table in memory: a sorted file, or a data frame."""
@@ -70,6 +77,9 @@ class MemoryTable:
         table = self._table.select([column.name for column in schema.columns])
         for start in range(0, table.num_rows, 65_536):
             yield table.slice(start, 65_536)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def open_source(path: str) -> Source:
@@ -91,13 +101,17 @@ class OpenTable:
     def __iter__(self) -> Iterator[pa.Table]:
         """Portions with numbers as float64, text as strings, and nothing infinite; faults name row and column."""
         done = 0
-        for portion in self.source.portions(self.schema):
-            table, fault = good_rows(portion, self.schema, done, self.missing, self.source.name)
-            if table.num_rows:
-                yield table
-            if fault is not None:
-                raise fault
-            done += table.num_rows
+        with contextlib.closing(self.source):
+            for portion in self.source.portions(self.schema):
+                table, fault = good_rows(portion, self.schema, done, self.missing, self.source.name)
+                if table.num_rows:
+                    yield table
+                if fault is not None:
+                    raise fault
+                done += table.num_rows
+
+    def close(self) -> None:
+        self.source.close()
 
 
 def open_table(
@@ -118,26 +132,34 @@ def open_table(
     `sort` holds the whole file in memory to sort it by `time`.
     """
     source = open_source(path)
-    first = source.first(block)
     choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore}
-    if schema is not None:
-        _check_same_columns(schema, first.column_names, source.name)
-        return OpenTable(source, schema, missing)
-    if first.num_rows == 0:
-        raise UsageError(f"{source.name} has a header and no rows.")
-    inferred = infer_schema(first, **choices)
-    if sort:
-        if path == "-" or inferred.time is None:
-            raise UsageError("--sort needs a file and a time column (--time); standard input cannot be sorted.")
-        whole = pa.concat_tables(OpenTable(source, inferred, missing))
-        source = MemoryTable(whole.sort_by(inferred.time), source.name)
+    try:
         first = source.first(block)
-        inferred = infer_schema(first, **{**choices, "time": inferred.time, "ignore": ()})
-    if first.num_rows < block:
-        raise UsageError(
-            f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller --block."
-        )
+        if schema is not None:
+            _check_same_columns(schema, first.column_names, source.name)
+            return OpenTable(source, schema, missing)
+        if first.num_rows == 0:
+            raise UsageError(f"{source.name} has a header and no rows.")
+        inferred = infer_schema(first, **choices)
+        if sort:
+            source, first, inferred = _sorted(OpenTable(source, inferred, missing), block, choices)
+        if first.num_rows < block:
+            raise UsageError(
+                f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller --block."
+            )
+    except UsageError:
+        source.close()
+        raise
     return OpenTable(source, inferred, missing)
+
+
+def _sorted(table: OpenTable, block: int, choices: dict[str, Any]) -> tuple[MemoryTable, pa.Table, Schema]:
+    time, name = table.schema.time, table.source.name
+    if name == "standard input" or time is None:
+        raise UsageError("--sort needs a file and a time column (--time); standard input cannot be sorted.")
+    source = MemoryTable(pa.concat_tables(table).sort_by(time), name)
+    first = source.first(block)
+    return source, first, infer_schema(first, **{**choices, "time": time, "ignore": ()})
 
 
 def _check_same_columns(schema: Schema, names: list[str], source: str) -> None:

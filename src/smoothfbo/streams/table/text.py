@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,12 +21,20 @@ class TextTable:
 
     def __init__(self, path: str):
         self.name = "standard input" if path == "-" else path
-        self._lines = whole_lines(open_bytes(path), self.name)
+        self._file = open_bytes(path)
+        self._lines = whole_lines(self._file, self.name)
         self._waiting: list[bytes] = []  # read for `first`, to be delivered again
         self._types: dict[str, pa.DataType] = {}
-        header = self._header()
-        self.names = _fields(header, self.name)
-        check_names(self.names, self.name)
+        try:
+            self.names = _fields(self._header(), self.name)
+            check_names(self.names, self.name)
+        except UsageError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._file is not sys.stdin.buffer:
+            self._file.close()
 
     def _header(self) -> bytes:
         portion = next(self._lines, b"").removeprefix(b"\xef\xbb\xbf")
