@@ -23,7 +23,7 @@ LAYERS = [
     {"regret"},
     {"streams", "environments"},
     {"forgetting"},
-    {"estimator_base", "estimator"},
+    {"estimator_plain", "estimator_sklearn", "estimator"},
     {"experiments"},
     {"runs"},
     {"report"},

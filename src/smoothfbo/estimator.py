@@ -3,23 +3,34 @@
 Neither package is needed; where scikit-learn is installed, these are its estimators and follow its rules.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from smoothfbo.errors import UsageError
-from smoothfbo.estimator_base import Base, ClassifierBase, NotFittedError, RegressorBase, check_rows, check_training
 from smoothfbo.forgetting import files
 from smoothfbo.forgetting.learner import Learner, Outcome, Rows
 from smoothfbo.forgetting.specification import Specification
 
 
-class _StreamEstimator(Base):
+def _conventions() -> Any:
+    try:
+        from smoothfbo import estimator_sklearn as conventions
+    except ImportError:
+        from smoothfbo import estimator_plain as conventions
+    return conventions
+
+
+conventions: Any = _conventions()
+
+
+class _StreamEstimator(conventions.Base):
     """What regression and classification share."""
 
     _is_classification: bool
+    classes_: Any
 
     def __init__(
         self,
@@ -50,14 +61,16 @@ class _StreamEstimator(Base):
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear."""
-        X, y = check_training(self, X, y, reset=not self._is_started, is_classification=self._is_classification)
+        X, y = conventions.check_training(
+            self, X, y, reset=not self._is_started, is_classification=self._is_classification
+        )
         self._learn(X, self._encode(y, classes))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions by what was learnt so far; nothing is kept."""
         self._require_started()
-        return self._decode(self._outcome(check_rows(self, X)))
+        return self._decode(self._outcome(conventions.check_rows(self, X)))
 
     # river's convention
 
@@ -126,7 +139,7 @@ class _StreamEstimator(Base):
 
     def _require_started(self) -> None:
         if not self._is_started:
-            raise NotFittedError(
+            raise conventions.NotFittedError(
                 f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
             )
 
@@ -136,7 +149,7 @@ class _StreamEstimator(Base):
             if self._is_started:
                 raise ValueError("It learnt from arrays, whose columns have no names; go on with arrays.")
             self.features_ = sorted(x, key=str)
-        values = [x.get(name) for name in self.features_]
+        values = [x.get(name) for name in self.features_ or ()]
         try:
             return np.array([[np.nan if value is None else float(value) for value in values]])
         except (TypeError, ValueError) as error:
@@ -185,7 +198,7 @@ class _StreamEstimator(Base):
 _PARAMETERS = ("block", "smoothing", "step", "rates", "ridge", "predictor", "seed")
 
 
-class StreamRegressor(RegressorBase, _StreamEstimator):
+class StreamRegressor(conventions.RegressorBase, _StreamEstimator):
     """Regression on a drifting stream: a linear fit whose memory is learnt by SmoothFBO.
 
     Parameters
@@ -215,7 +228,7 @@ class StreamRegressor(RegressorBase, _StreamEstimator):
         return outcome.predictions[0]
 
 
-class StreamClassifier(ClassifierBase, _StreamEstimator):
+class StreamClassifier(conventions.ClassifierBase, _StreamEstimator):
     """Classification on a drifting stream, by a linear fit to the classes' indicators whose memory is learnt.
 
     Parameters
@@ -241,7 +254,7 @@ class StreamClassifier(ClassifierBase, _StreamEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Scores of all classes, cut to [0, 1] and divided by their sum."""
         self._require_started()
-        return self._shares(self._outcome(check_rows(self, X)))
+        return self._shares(self._outcome(conventions.check_rows(self, X)))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
         if not self._is_started:
@@ -255,9 +268,9 @@ class StreamClassifier(ClassifierBase, _StreamEstimator):
         return scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
-        known: Iterable[Any] = getattr(self, "classes_", np.array([], y.dtype))
-        new = np.setdiff1d(np.unique(y if classes is None else np.concatenate([classes, y])), known)
-        self.classes_ = np.concatenate([known, new]) if len(np.asarray(known)) else new
+        seen = np.unique(y if classes is None else np.concatenate([classes, y]))
+        known = vars(self).get("classes_")
+        self.classes_ = seen if known is None else np.concatenate([known, np.setdiff1d(seen, known)])
         index = {value: float(position) for position, value in enumerate(self.classes_.tolist())}
         return np.array([index[value] for value in y.tolist()])
 

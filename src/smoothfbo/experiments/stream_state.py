@@ -116,7 +116,9 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
                 raise UsageError(f"--{option} is {value}, but {path} was learnt with {before[name]}.")
         saved = content["schema"]
         columns = tuple(Column(c["name"], c["kind"], tuple(c["levels"])) for c in saved["columns"])
-        rest = {name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"}
+        rest: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"
+        }
         table = _open(config, Schema(columns, **rest))
         session = Session(config, table.schema, learner)
         session.encoder.restore(content["encoder"])

@@ -27,13 +27,15 @@ def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
         "specification": dataclasses.asdict(learner.spec),
         "content": content,
     }
-    arrays = {f"state{jax.tree_util.keystr(key)}": np.asarray(leaf) for key, leaf in _leaves(learner.state)}
+    arrays: dict[str, Any] = {
+        f"state{jax.tree_util.keystr(key)}": np.asarray(leaf) for key, leaf in _leaves(learner.state)
+    }
     arrays |= {f"pending.{name}": column for name, column in learner.pending._asdict().items()}
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     temporary = path.with_name(f".partial-{path.name}")
     try:
         with open(temporary, "wb") as file:
-            np.savez(file, header=text, **arrays)
+            np.savez(file, allow_pickle=False, header=text, **arrays)
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
@@ -55,7 +57,7 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
     if version != VERSION:
         raise UsageError(f"{path} has version {version}; this program reads version {VERSION}. Start a new state.")
     try:
-        chosen = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
+        chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
         learner = Learner(Specification(**chosen))
         learner.state = _filled(learner.state, arrays)
         learner.pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
@@ -65,6 +67,10 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
 
 
+def _name(key: Any) -> str:
+    return f"state{jax.tree_util.keystr(key)}"
+
+
 def _leaves(tree: Any) -> list[tuple[Any, Any]]:
     return jax.tree_util.tree_leaves_with_path(tree)
 
@@ -72,7 +78,7 @@ def _leaves(tree: Any) -> list[tuple[Any, Any]]:
 def _filled(state: Any, arrays: dict[str, np.ndarray]) -> Any:
     leaves = []
     for key, leaf in _leaves(state):
-        name = f"state{jax.tree_util.keystr(key)}"
+        name = _name(key)
         if name not in arrays:
             raise ValueError(f"{name} is missing")
         value = arrays[name]

@@ -130,7 +130,8 @@ class Learner:
     def _call(self, rows: Rows, learn: int) -> tuple[BlockResult, int, int]:
         """One call of the compiled program: the result, the number of rows and the number of blocks learnt."""
         block, count = self.spec.block, len(rows.target)
-        blocks = Block(*(self._pad(column) for column in rows))
+        padded: list[Any] = [self._pad(column) for column in rows]
+        blocks = Block(*padded)
         with double_precision():
             number = [jnp.asarray(value, jnp.int32) for value in (-(-count // block), learn)]
             self.state, result = _rounds(self.spec).advance(self.state, blocks, *number)
@@ -144,7 +145,10 @@ class Learner:
 
     def _outcome(self, pieces: list[tuple[BlockResult, int, int]], skip: int, full: int) -> Outcome:
         methods = 1 + len(self.spec.reference_names)
-        predictions, scores, weights, finite = [np.zeros((methods, 0))], [], [np.zeros((0, self.spec.rates))], []
+        predictions: list[Any] = [np.zeros((methods, 0))]
+        scores: list[Any] = []
+        weights: list[Any] = [np.zeros((0, self.spec.rates))]
+        finite: list[Any] = []
         width = self.spec.outputs + 1 if self.spec.is_classification else 1
         for result, rows, _ in pieces:
             predictions.append(result.predictions.swapaxes(0, 1).reshape(methods, -1)[:, :rows])

@@ -7,16 +7,16 @@ from jaxtyping import Array, Bool, Float
 
 
 class Moments(NamedTuple):
-    """Count, mean and sum of squared deviations of every column over all blocks so far."""
+    """Number of rows, mean and sum of squared deviations of every column over all blocks so far."""
 
-    count: Float[Array, " columns"]
+    rows: Float[Array, " columns"]
     mean: Float[Array, " columns"]
     scatter: Float[Array, " columns"]
 
     @property
     def spread(self) -> Float[Array, " columns"]:
         """Standard deviation; 1 for a column that has not varied, so that nothing is divided by zero."""
-        variance = self.scatter / jnp.maximum(self.count, 1)
+        variance = self.scatter / jnp.maximum(self.rows, 1)
         # A constant column leaves a scatter of rounding errors: of the size of its mean times the precision.
         noise = (16 * jnp.finfo(variance.dtype).eps * self.mean) ** 2
         return jnp.where(variance > noise, jnp.sqrt(jnp.maximum(variance, 0)), 1)
@@ -35,13 +35,13 @@ def extend(moments: Moments, values: Float[Array, "rows columns"], valid: Bool[A
     some = jnp.maximum(here, 1)
     mean = jnp.sum(jnp.where(valid, values, 0), axis=0) / some
     scatter = jnp.sum(jnp.where(valid, (values - mean) ** 2, 0), axis=0)
-    total = moments.count + here
+    total = moments.rows + here
     share = here / jnp.maximum(total, 1)
     shift = mean - moments.mean
     return Moments(
         total,
         moments.mean + jnp.where(here > 0, shift * share, 0),
-        moments.scatter + jnp.where(here > 0, scatter + shift**2 * moments.count * share, 0),
+        moments.scatter + jnp.where(here > 0, scatter + shift**2 * moments.rows * share, 0),
     )
 
 

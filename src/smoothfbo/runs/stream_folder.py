@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +31,7 @@ class StreamFolder:
         try:
             if name not in self._writers:
                 # Numbers hardly repeat: dictionaries would cost time and save nothing.
-                text = [field.name for field in table.schema if pa.types.is_string(field.type)]
+                text: Any = [field.name for field in table.schema if pa.types.is_string(field.type)]
                 path = self.folder / f".partial-{name}.parquet"
                 self._writers[name] = pq.ParquetWriter(path, table.schema, use_dictionary=text)
             self._writers[name].write_table(table)

@@ -1,10 +1,14 @@
 """Faults of values: infinite numbers, missing values where they are refused; each with its row and column."""
 
+from typing import Any
+
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from smoothfbo.errors import UsageError
 from smoothfbo.streams.table.schema import Schema, is_number
+
+compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 
 def good_rows(
@@ -16,11 +20,11 @@ def good_rows(
     for column in schema.columns:
         values = table[column.name]
         if column.kind == "numeric":
-            faults += _first(pc.is_inf(values), f"column {column.name!r}: an infinite value")
+            faults += _first(compute.is_inf(values), f"column {column.name!r}: an infinite value")
         if missing == "error":
-            faults += _first(pc.is_null(values), f"column {column.name!r}: a missing value (--missing error)")
+            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (--missing error)")
         elif column.name == schema.time:
-            faults += _first(pc.is_null(values), f"column {column.name!r}: a missing time")
+            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing time")
     if not faults:
         return table, None
     row, what = min(faults)
@@ -28,7 +32,7 @@ def good_rows(
 
 
 def _first(flags: pa.ChunkedArray, what: str) -> list[tuple[int, str]]:
-    position = pc.index(flags, pa.scalar(True)).as_py()
+    position = compute.index(flags, pa.scalar(True)).as_py()
     return [(position, what)] if position >= 0 else []
 
 
@@ -42,7 +46,7 @@ def _uniform_types(table: pa.Table, schema: Schema) -> pa.Table:
             values = values.cast(pa.float64(), safe=False)
         elif column.kind == "categorical" and values.type != pa.string():
             values = values.cast(pa.string())
-        if column.kind == "numeric" and pc.any(pc.is_nan(values)).as_py():
-            values = pc.if_else(pc.is_nan(values), pa.scalar(None, pa.float64()), values)
+        if column.kind == "numeric" and compute.any(compute.is_nan(values)).as_py():
+            values = compute.if_else(compute.is_nan(values), pa.scalar(None, pa.float64()), values)
         columns.append(values)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))

@@ -4,10 +4,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from smoothfbo.errors import UsageError
 from smoothfbo.streams.table.schema import Schema, class_name
+
+compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 DAY = 86_400_000_000  # microseconds
 PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
@@ -99,24 +101,24 @@ class Encoder:
         self.missing[name] += values.null_count
         if column.kind == "numeric":
             return values.to_numpy().astype(np.float64)[:, None]
-        indices = pc.index_in(values, pa.array(column.levels, pa.string()))
-        indices = pc.fill_null(indices, len(column.levels)).to_numpy()
+        indices = compute.index_in(values, pa.array(column.levels, pa.string()))
+        indices = compute.fill_null(indices, len(column.levels)).to_numpy()
         marks = (indices[:, None] == np.arange(len(column.levels) + 1)).astype(np.float64)
-        marks[pc.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
+        marks[compute.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
         return marks
 
     def _target(self, values: pa.ChunkedArray) -> np.ndarray:
         self.missing[self.schema.target] += values.null_count
         if not self.schema.is_classification:
             return values.to_numpy().astype(np.float64)
-        distinct = pc.unique(values).to_pylist()  # in order of appearance
+        distinct = compute.unique(values).to_pylist()  # in order of appearance
         for value in distinct:
             if value is not None and class_name(value) not in self.classes:
                 self.classes.append(class_name(value))
         known = [value for value in distinct if value is not None]
         codes = np.array([*(self.classes.index(class_name(value)) for value in known), np.nan])
-        indices = pc.index_in(values, pa.array(known, values.type))
-        return codes[pc.fill_null(indices, len(known)).to_numpy()]
+        indices = compute.index_in(values, pa.array(known, values.type))
+        return codes[compute.fill_null(indices, len(known)).to_numpy()]
 
     def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
         parts = []

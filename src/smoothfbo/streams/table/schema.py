@@ -2,12 +2,14 @@
 
 import difflib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from smoothfbo.errors import UsageError
+
+compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 Kind = Literal["numeric", "categorical", "time"]
 MOST_LEVELS = 20
@@ -73,7 +75,7 @@ def infer_schema(
     ignore: tuple[str, ...] = (),
 ) -> Schema:
     """What the columns of the first rows hold. Types are those that pyarrow inferred or that the file declares."""
-    names = first.column_names
+    names: list[str] = list(first.column_names)
     target = find_column(target, names, "--target")
     for option, chosen in (("--categorical", categorical), ("--ignore", ignore)):
         for name in chosen:
@@ -99,7 +101,7 @@ def infer_schema(
         levels = _levels(first[name]) if kind == "categorical" and name != target else ()
         columns.append(Column(name, kind, levels))
 
-    values = pc.drop_null(first[target].combine_chunks())
+    values = compute.drop_null(first[target].combine_chunks())
     is_text = next(column for column in columns if column.name == target).kind == "categorical"
     if next(column for column in columns if column.name == target).kind == "time":
         raise UsageError(f"--target {target} holds times; the target must be a number or a class.")
