@@ -70,7 +70,7 @@ def compare_with_river(config: StreamConfig) -> None:
         y = y.astype(int)
     else:
         models = {
-            "river LinearRegression, standardised": preprocessing.StandardScaler() | linear_model.LinearRegression(),
+            "river LinearRegression, standardised": scaler | linear_model.LinearRegression(),
             "river LinearRegression, as it is": linear_model.LinearRegression(),
             "river HoeffdingAdaptiveTreeRegressor": tree.HoeffdingAdaptiveTreeRegressor(seed=0),
         }

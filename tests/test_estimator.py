@@ -118,7 +118,7 @@ def test_neither_scikit_learn_nor_river_is_needed():
     program = (
         "import sys; sys.modules['sklearn'] = sys.modules['sklearn.base'] = sys.modules['river'] = None\n"
         "import numpy as np; from smoothfbo.estimator import StreamRegressor\n"
-        "model = StreamRegressor(block=8).set_params(ridge=0.01)\n"
+        "model = StreamRegressor(block=8, rates=3).set_params(ridge=0.01)\n"
         "x = np.random.default_rng(0).normal(size=(32, 2))\n"
         "assert abs(model.fit(x, x[:, 0]).predict(x) - x[:, 0]).max() < 0.1\n"
         "assert model.get_params()['ridge'] == 0.01\n"

@@ -164,6 +164,15 @@ def test_predictions_do_not_depend_on_their_own_targets_or_on_later_rows():
     assert (after[0, 88:] != before[0, 88:]).any()
 
 
+def test_more_classes_than_can_be_are_refused(tmp_path):
+    frame = pd.DataFrame(
+        {"x": np.arange(200.0), "y": [f"class {i // 8}" if i < 16 else f"class {i}" for i in range(200)]}
+    )
+    results, sink = run_frame(frame, tmp_path)
+    assert "more than 64 classes" in str(results.fault)
+    assert len(sink.frame()) == 8  # the first block; the rest came in one portion
+
+
 def table(rows=8 * 20 + 3, seed=6):
     x, y = drifting(rows, seed)
     random = np.random.default_rng(seed)
@@ -308,9 +317,10 @@ def test_the_network_learns_what_a_line_cannot(optimised):
     x = random.normal(size=(2000, 3))
     y = np.abs(x[:, 0]) + 0.1 * random.normal(size=2000)
     spec = dataclasses.replace(SMALL, block=50, network=True, network_blocks=10, width=16, network_rate=1e-2)
+    spec = dataclasses.replace(spec, with_references=False)
     outcome = Learner(spec).process(as_rows(x, y))
-    errors = ((outcome.predictions[:, 1000:] - y[1000:]) ** 2).mean(axis=1)
-    assert errors[0] < 0.3 * errors[2:-1].min()
+    assert np.mean((outcome.predictions[0, 1000:] - y[1000:]) ** 2) < 0.3 * np.var(y)  # no line does better than var(y)
+    assert outcome.finite.all()
 
 
 @pytest.mark.parametrize(
@@ -329,3 +339,15 @@ def test_options_are_checked(as_users_call, option, value, allowed):
     with pytest.raises(UsageError, match=allowed) as caught:
         StreamConfig("data.csv", "y", **{option: value})
     assert f"--{option.replace('_', '-')}" in str(caught.value)
+
+
+def test_a_fault_ends_the_run_and_everything_before_it_is_kept(tmp_path):
+    frame = table()
+    frame["a"] = frame["a"].astype(object)
+    frame.loc[100, "a"] = "oops"
+    _, whole = run_frame(table(), tmp_path)
+    results, sink = run_frame(frame, tmp_path)
+    assert "row 101, column 'a': 'oops' is not a number" in str(results.fault)
+    assert results.summary()["fault"] == str(results.fault)
+    assert results.rows == 100
+    pd.testing.assert_frame_equal(sink.frame(), whole.frame()[:100], check_exact=True)

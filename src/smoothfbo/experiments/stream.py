@@ -106,6 +106,10 @@ def run_stream(
         if portion is None:
             break
         encoded, fault = session.encoder.encode(portion)
+        too_many = session.too_many_classes()
+        if too_many is not None:
+            fault = too_many
+            break
         start = session.rows
         outcome = session.learner.process(Rows(encoded.features, encoded.target, encoded.previous))
         session.add(encoded.target, outcome)

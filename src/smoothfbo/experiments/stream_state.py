@@ -44,12 +44,16 @@ class Session:
     def notes(self) -> tuple[str, ...]:
         return self.schema.notes
 
+    def too_many_classes(self) -> UsageError | None:
+        if len(self.encoder.classes) <= MOST_CLASSES:
+            return None
+        return UsageError(
+            f"{self.config.data}, before row {self.encoder.rows + 1}, column {self.schema.target!r}: more than "
+            f"{MOST_CLASSES} classes; if they are numbers, say --task regression."
+        )
+
     def add(self, target: np.ndarray, outcome: Outcome) -> None:
         """Add the errors of new rows to the sums."""
-        if len(self.encoder.classes) > MOST_CLASSES:
-            raise UsageError(
-                f"column {self.schema.target!r} has more than {MOST_CLASSES} classes; is it a number? --task regression"
-            )
         losses = self.losses(target, outcome.predictions)
         self.squared += losses.sum(axis=1)
         if not self.schema.is_classification:
@@ -75,7 +79,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
     """The learner that a configuration asks for, with room for the classes of the first block."""
     schema = encoder.schema
     if len(schema.classes) > MOST_CLASSES:
-        raise UsageError(f"column {schema.target!r} has more than {MOST_CLASSES} classes; is it a number?")
+        raise UsageError(f"column {schema.target!r} has more than {MOST_CLASSES} classes in the first block.")
     return Specification(
         features=len(encoder.names),
         outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,

@@ -61,11 +61,15 @@ class Encoder:
             elif column.kind == "categorical":
                 names += [f"{column.name}={level}" for level in (*column.levels, "other")]
         target = self.schema.target
-        marks = [f"={name}" for name in self.schema.classes[1:]] if self.schema.is_classification else [""]
+        marks = [f"={name}" for name in self._marked_classes()] if self.schema.is_classification else [""]
         names += [f"{target}[-{lag}]{mark}" for lag in self._offsets() for mark in marks]
         if self._has_calendar:
             names += [f"{part} of {period}" for period in PERIODS for part in ("sine", "cosine")]
         return names
+
+    def _marked_classes(self) -> list[str]:
+        """Classes whose lags are features: those of the first rows but one, and at least one (the next to appear)."""
+        return list(self.schema.classes[1:]) or ["second class"]
 
     def _offsets(self) -> list[int]:
         """How many rows back the lags reach: lag 1 is the newest target that is known."""
@@ -126,7 +130,7 @@ class Encoder:
             start = len(self._history) - offset
             lagged = filled[start : start + rows]
             if self.schema.is_classification:
-                marks = (lagged[:, None] == np.arange(1, len(self.schema.classes))).astype(np.float64)
+                marks = (lagged[:, None] == np.arange(1, len(self._marked_classes()) + 1)).astype(np.float64)
                 marks[np.isnan(lagged)] = np.nan
                 parts.append(marks)
             else:
