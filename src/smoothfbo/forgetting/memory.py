@@ -73,7 +73,8 @@ def change_units(
 
     No rows at all give zero.
     """
-    mean = gram / jnp.maximum(gram[constant, constant], jnp.finfo(gram.dtype).tiny)
+    rows = gram[constant, constant]
+    mean = gram / jnp.where(rows > 0, rows, 1)
     half = factor[:, None] * mean + jnp.outer(shift, mean[constant])
     return half * factor + jnp.outer(half[:, constant], shift)
 

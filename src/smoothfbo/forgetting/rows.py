@@ -52,7 +52,7 @@ def row_samples(memory: RowMemory, retention: Float[Array, " rates"]) -> Samples
     part = memory.known[:, :, None] * decay[:, None, :]
     total = jnp.sum(part, axis=(0, 1))
     count = float(length * block)
-    share = count * part / jnp.maximum(total, jnp.finfo(part.dtype).tiny)
+    share = count * part / jnp.where(total > 0, total, 1)
     return Samples(
         memory.inputs.reshape(length * block, -1),
         {"target": memory.target.reshape(length * block, -1), "share": share.reshape(length * block, -1)},
