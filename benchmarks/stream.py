@@ -60,6 +60,7 @@ def compare_with_river(config: StreamConfig) -> None:
     x = np.nan_to_num(np.concatenate([portion.features for portion in portions]))
     y = np.concatenate([portion.target for portion in portions])
     is_classification = table.schema.is_classification
+    scaler = preprocessing.StandardScaler()
     if is_classification:
         models = {
             "river LogisticRegression, standardised": preprocessing.StandardScaler()
