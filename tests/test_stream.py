@@ -150,7 +150,8 @@ def test_any_portions_give_the_same_bits():
         part = again.process(Rows(*(column[at : at + size] for column in rows)))
         np.testing.assert_array_equal(part.predictions, whole.predictions[:, at : at + size])
         at += size
-    assert np.isfinite(whole.predictions).all()
+    assert np.isnan(whole.predictions[:, 0]).all()  # before the first target nothing can be said
+    assert np.isfinite(whole.predictions[:, 1:]).all()
 
 
 def test_predictions_do_not_depend_on_their_own_targets_or_on_later_rows():
@@ -210,6 +211,7 @@ def test_a_run_writes_one_row_per_input_row_and_counts_right(tmp_path):
     np.testing.assert_allclose(written["target"], frame["y"])
     assert (written["time"] == frame["when"]).all()
     error = (written["prediction"] - written["target"]) ** 2
+    assert error.isna().sum() == 2  # the missing target, and the first row, for which nothing could be said
     assert results.errors["smoothfbo"] == pytest.approx(error.mean(), rel=1e-12)
     assert results.errors["last_value"] == pytest.approx(((written["last_value"] - written["target"]) ** 2).mean())
     assert len(blocks) == results.blocks == 20

@@ -67,11 +67,11 @@ class StreamResults:
 
     def summary(self) -> dict[str, Any]:
         """All of it as JSON."""
-        best = self.best_reference
+        best = self.best_reference or ""
         content = {name: value for name, value in vars(self).items() if name != "fault"}
         return content | {
-            "best_reference": best,
-            "ratio_to_best_reference": None if best is None else self.errors["smoothfbo"] / self.errors[best],
+            "best_reference": best or None,
+            "ratio_to_best_reference": self.errors["smoothfbo"] / self.errors[best] if self.errors.get(best) else None,
             "fault": None if self.fault is None else str(self.fault),
         }
 

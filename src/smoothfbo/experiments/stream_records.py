@@ -44,8 +44,7 @@ class BlockRecords:
     def add(self, start: int, target: np.ndarray, outcome: Outcome) -> pa.Table | None:
         """The blocks that became full with these rows, as a table; None if there are none."""
         session, block = self.session, self.session.config.block
-        losses = session.losses(target, outcome.predictions)
-        known = ~np.isnan(target)
+        losses, known = session.losses(target, outcome.predictions)
         full = len(outcome.weights)
         # Where the blocks end, counted in these rows.
         ends = (start // block + 1) * block - start + block * np.arange(full)

@@ -32,7 +32,7 @@ class Session:
         self.blocks, self.skipped = 0, 0
         self.changes: list[dict[str, int]] = []
         self.detector = ChangeDetector()
-        # Of the block that is not yet full: the sum of losses per method, and last the number of known targets.
+        # Of the block that is not yet full: the sum of losses per method, and last the number of rows that count.
         self.pending_loss: list[float] = [0.0] * (methods + 1)
         self.rows = 0
 
@@ -54,21 +54,23 @@ class Session:
 
     def add(self, target: np.ndarray, outcome: Outcome) -> None:
         """Add the errors of new rows to the sums."""
-        losses = self.losses(target, outcome.predictions)
+        losses, scored = self.losses(target, outcome.predictions)
         self.squared += losses.sum(axis=1)
         if not self.schema.is_classification:
-            known = ~np.isnan(target)
-            self.absolute += np.abs(outcome.predictions[:, known] - target[known]).sum(axis=1)
-        self.known += int((~np.isnan(target)).sum())
+            self.absolute += np.abs(outcome.predictions[:, scored] - target[scored]).sum(axis=1)
+        self.known += int(scored.sum())
         self.rows += len(target)
         self.skipped += int((~outcome.finite).sum())
 
-    def losses(self, target: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Squared errors, or 1 where the class is wrong; 0 where the target is missing. Methods × rows."""
-        known = ~np.isnan(target)
+    def losses(self, target: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Squared errors, or 1 where the class is wrong (methods × rows), and which rows count.
+
+        Rows without a target do not, nor those of the very beginning, for which nothing could be said; their loss is 0.
+        """
+        scored = ~np.isnan(target) & ~np.isnan(predictions).any(axis=0)
         with np.errstate(invalid="ignore"):
             raw = predictions != target if self.schema.is_classification else (predictions - target) ** 2
-        return np.where(known, raw, 0.0)
+        return np.where(scored, raw, 0.0), scored
 
     def errors(self, absolute: bool = False) -> dict[str, float]:
         sums = self.absolute if absolute else self.squared

@@ -156,6 +156,9 @@ class Rounds:
             predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
         else:
             scores, predictions = outputs, outputs[:, :, 0]
+        # Before the first target nothing can be said.
+        nothing = jnp.isnan(block.previous) & (state.memory.blocks == 0)
+        predictions = jnp.where(nothing, jnp.nan, predictions)
         result = BlockResult(
             predictions=predictions,
             scores=scores[0],
