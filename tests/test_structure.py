@@ -22,6 +22,8 @@ LAYERS = [
     {"online"},
     {"regret"},
     {"streams", "environments"},
+    {"forgetting"},
+    {"estimator_plain", "estimator_sklearn", "estimator"},
     {"experiments"},
     {"runs"},
     {"report"},

@@ -1,0 +1,197 @@
+"""Which columns a table has and what they hold; inferred from its first rows, then fixed."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute
+
+from smoothfbo.errors import UsageError
+
+compute: Any = pyarrow.compute  # its functions are made when it is imported
+
+Kind = Literal["numeric", "categorical", "time"]
+MOST_LEVELS = 20
+MOST_INFERRED_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and, if it is categorical, the levels that get a feature each; all others share "other"."""
+
+    name: str
+    kind: Kind
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """`columns` are all columns of the table in their order; `notes` says what was inferred."""
+
+    columns: tuple[Column, ...]
+    target: str
+    time: str | None
+    is_classification: bool
+    classes: tuple[str, ...]  # those of the first rows
+    notes: tuple[str, ...]
+
+    def column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.name not in (self.target, self.time))
+
+
+def check_names(names: list[str], source: str) -> None:
+    if not names or names == [""]:
+        raise UsageError(f"{source} has no header line with column names.")
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise UsageError(
+                f"{source}: column {name!r} appears twice (columns {names.index(name) + 1} and {position + 1}); "
+                "names must differ."
+            )
+
+
+def find_column(name: str, names: list[str], option: str) -> str:
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = near or difflib.get_close_matches(name.lower(), [other.lower() for other in names], n=1, cutoff=0.5)
+    near = [other for other in names if near and other.lower() == near[0].lower()]
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {_list(names)}."
+    raise UsageError(f"{option} {name}: no such column; {hint}")
+
+
+def infer_schema(
+    first: pa.Table,
+    *,
+    target: str,
+    time: str | None = None,
+    task: Literal["regression", "classification"] | None = None,
+    categorical: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+) -> Schema:
+    """What the columns of the first rows hold. Types are those that pyarrow inferred or that the file declares."""
+    names: list[str] = list(first.column_names)
+    target = find_column(target, names, "--target")
+    for option, chosen in (("--categorical", categorical), ("--ignore", ignore)):
+        for name in chosen:
+            find_column(name, names, option)
+    for name in names:
+        if name not in (*categorical, *ignore):
+            _refuse_mixed(first, name)
+    notes = []
+    times = [name for name in names if _is_time(first.schema.field(name).type) and name != target]
+    if time is not None:
+        time = find_column(time, names, "--time")
+        if time == target:
+            raise UsageError(f"--time {time} is the target; they must be different columns.")
+    elif len(times) == 1 and times[0] not in ignore:
+        time = times[0]
+        notes.append(f"time: column {time!r}, which holds times")
+
+    columns = []
+    for name in names:
+        if name in ignore and name not in (target, time):
+            continue
+        kind = _kind(first.schema.field(name).type, name, "numeric" if name not in categorical else "categorical")
+        levels = _levels(first[name]) if kind == "categorical" and name != target else ()
+        columns.append(Column(name, kind, levels))
+
+    values = compute.drop_null(first[target].combine_chunks())
+    is_text = next(column for column in columns if column.name == target).kind == "categorical"
+    if next(column for column in columns if column.name == target).kind == "time":
+        raise UsageError(f"--target {target} holds times; the target must be a number or a class.")
+    if task is None:
+        task = "classification" if is_text or _few_integers(values) else "regression"
+        reason = "text" if is_text else "a few integers" if task == "classification" else "numbers"
+        notes.append(f"task: {task}, because {target!r} holds {reason}")
+    if task == "regression" and is_text:
+        raise UsageError(
+            f"--task regression needs numbers, but column {target!r} holds text such as {values[0]!s:.40}."
+        )
+    classes = ()
+    if task == "classification":
+        classes = tuple(dict.fromkeys(class_name(value) for value in values.to_pylist()))
+        columns = [Column(c.name, "categorical") if c.name == target and is_text else c for c in columns]
+    return Schema(tuple(columns), target, time, task == "classification", classes, tuple(notes))
+
+
+def class_name(value: object) -> str:
+    """Classes are text; 1, 1.0 and "1" are the same class."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def _kind(kind: pa.DataType, name: str, preferred: Kind) -> Kind:
+    if _is_time(kind):
+        return "time"
+    if pa.types.is_null(kind) or is_number(kind):
+        return preferred
+    if pa.types.is_boolean(kind) or _is_text(kind):
+        return "categorical"
+    raise UsageError(f"column {name!r} holds {kind}; allowed are numbers, text, true/false and times.")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
+
+
+def _levels(values: pa.ChunkedArray) -> tuple[str, ...]:
+    counts: dict[str, int] = {}
+    for value in values.to_pylist():
+        if value is not None:
+            counts[class_name(value)] = counts.get(class_name(value), 0) + 1
+    return tuple(sorted(counts, key=lambda level: -counts[level])[:MOST_LEVELS])
+
+
+def _few_integers(values: pa.Array) -> bool:
+    distinct = set(values.to_pylist())
+    return 0 < len(distinct) <= MOST_INFERRED_CLASSES and all(float(value).is_integer() for value in distinct)
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:8])
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def converts(value: str, kind: pa.DataType) -> bool:
+    """Whether a text can be read as a value of this type."""
+    if pa.types.is_string(kind):
+        return True
+    try:
+        pa.scalar(value.strip()).cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def shortened(value: str) -> str:
+    return repr(value if len(value) <= 40 else value[:40] + "…")
+
+
+def _refuse_mixed(first: pa.Table, name: str) -> None:
+    """A column that is text only because of a few words among its numbers: name the first of them."""
+    if not _is_text(first.schema.field(name).type):
+        return
+    values = [(row, value) for row, value in enumerate(first[name].to_pylist()) if value is not None]
+    words = [(row, value) for row, value in values if not converts(value, pa.float64())]
+    if words and len(words) < len(values) / 2:
+        row, value = words[0]
+        raise UsageError(
+            f"row {row + 1}, column {name!r}: {shortened(value)} is not a number, but most values are; "
+            f"if they are labels, say --categorical {name}."
+        )
