@@ -39,6 +39,7 @@ def parse(arguments: list[str]) -> Any:
 
     from smoothfbo.commands.presets import STUDIES, from_preset
     from smoothfbo.commands.stored import Report, Resume
+    from smoothfbo.commands.stream import Stream
     from smoothfbo.commands.theory import Theory
 
     studies = [
@@ -47,6 +48,7 @@ def parse(arguments: list[str]) -> Any:
     ]
     commands = Union[
         *studies,
+        Annotated[Stream, subcommand("stream")],
         Annotated[Theory, subcommand("theory")],
         Annotated[Report, subcommand("report")],
         Annotated[Resume, subcommand("resume")],

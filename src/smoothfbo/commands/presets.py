@@ -28,8 +28,13 @@ def from_preset(experiment: str, name: str | None) -> Any:
 def from_stored(experiment: str, config: dict[str, Any]) -> tuple[Any, Callable[..., int]]:
     """The configuration in a config.json, and how to run it."""
     _, _, kind, run = STUDIES[experiment]
+    return configuration(kind, config), run
+
+
+def configuration(kind: Any, config: dict[str, Any]) -> Any:
+    """A configuration from what JSON made of it."""
     known = {field.name for field in fields(kind)}
     if set(config) != known:
         unknown = ", ".join(sorted(known ^ set(config)))
         raise UsageError(f"the stored configuration is of another version of smoothfbo (it differs in {unknown}).")
-    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in config.items()}), run
+    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in config.items()})

@@ -46,7 +46,7 @@ def run_study(study: "Study", folder: Path, command: str, console: "Console", *,
     if runner.is_finished(folder):
         console.print(f"{folder} holds the finished run of this configuration; nothing is left to run.")
     try:
-        with _warnings_as_lines(), _bar(console) as tell, _tensorboard(folder if tensorboard else None) as log:
+        with warnings_as_lines(), _bar(console) as tell, _tensorboard(folder if tensorboard else None) as log:
 
             def both(progress: "Progress") -> None:
                 tell(progress)
@@ -129,7 +129,7 @@ def _tensorboard(folder: Path | None) -> Iterator[Callable[["Progress"], None]]:
 
 
 @contextmanager
-def _warnings_as_lines() -> Iterator[None]:
+def warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"smoothfbo: warning: {message}.", file=sys.stderr)
         yield

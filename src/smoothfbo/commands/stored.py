@@ -21,6 +21,11 @@ class Resume:
         from smoothfbo.commands.presets import STUDIES, from_stored
 
         stored = read_description(self.folder)
+        if stored["experiment"] == "stream":
+            from smoothfbo.commands import stream
+
+            config, state = stream.from_stored(stored["config"])
+            return stream.run_stream(config, self.folder, stored["command"], state)
         if stored["experiment"] not in STUDIES:
             raise UsageError(f"{self.folder} is a run of {stored['experiment']}, which starts anew: run it again.")
         config, run = from_stored(stored["experiment"], stored["config"])
@@ -53,7 +58,7 @@ class Report:
 
 
 def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> list[Path]:
-    from smoothfbo.report import cartpole, regression, theory
+    from smoothfbo.report import cartpole, regression, stream, theory
 
     kinds = {description["experiment"] for description in descriptions}
     if len(kinds) > 1:
@@ -62,6 +67,8 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
         return [path for folder in folders for path in theory.draw(folder)]
     if kinds == {"cartpole"}:
         return [cartpole.build(folder) for folder in folders]
+    if kinds == {"stream"}:
+        return [stream.build(folder) for folder in folders]
     if len(folders) == 1:
         return [regression.build(folders[0])]
     return [regression.compare(list(folders), out)]
@@ -75,6 +82,6 @@ def read_description(folder: Path) -> dict[str, Any]:
     stored = store.read_json(folder / "config.json")
     if not isinstance(stored, dict) or not {"experiment", "config", "command"} <= set(stored):
         raise UsageError(f"{folder / 'config.json'} is not the description of a run.")
-    if stored["experiment"] not in ("regression", "cartpole", "theory"):
+    if stored["experiment"] not in ("regression", "cartpole", "stream", "theory"):
         raise UsageError(f"{folder} is a run of {stored['experiment']!r}, which this version does not know.")
     return stored

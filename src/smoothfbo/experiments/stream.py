@@ -11,8 +11,11 @@ import pyarrow as pa
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments.stream_config import StreamConfig
 from smoothfbo.experiments.stream_records import BlockRecords, prediction_table
-from smoothfbo.experiments.stream_state import new_session, open_session, save_session
-from smoothfbo.forgetting.learner import Rows
+from smoothfbo.experiments.stream_state import Session, new_session, open_session, save_session
+from smoothfbo.forgetting.learner import BLOCKS_PER_CALL, Rows
+from smoothfbo.streams.table.reader import OpenTable
+
+CALLS_PER_PIECE = 16  # between two reports of progress; a network is slower and reports after every call
 
 
 @runtime_checkable
@@ -26,10 +29,11 @@ class StreamSink(Protocol):
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """Told after every portion. `errors` are the running errors of SmoothFBO ("smoothfbo") and of the references."""
+    """Told after every piece. `errors` are the running errors of SmoothFBO ("smoothfbo") and of the references."""
 
     rows: int
     rows_per_second: float
+    """After the first block, which compiles."""
     errors: dict[str, float]
     notes: tuple[str, ...]
 
@@ -62,8 +66,7 @@ class StreamResults:
     @property
     def best_reference(self) -> str | None:
         """The fixed-forgetting reference with the least error, chosen in hindsight."""
-        fixed = {k: v for k, v in self.errors.items() if k not in ("smoothfbo", "unsmoothed", "last_value")}
-        return min(fixed, key=fixed.__getitem__) if fixed else None
+        return best_reference(self.errors)
 
     def summary(self) -> dict[str, Any]:
         """All of it as JSON."""
@@ -74,6 +77,53 @@ class StreamResults:
             "ratio_to_best_reference": self.errors["smoothfbo"] / self.errors[best] if self.errors.get(best) else None,
             "fault": None if self.fault is None else str(self.fault),
         }
+
+
+def best_reference(errors: dict[str, float]) -> str | None:
+    """The fixed-forgetting reference with the least error so far."""
+    fixed = {k: v for k, v in errors.items() if k not in ("smoothfbo", "unsmoothed", "last_value")}
+    return min(fixed, key=fixed.__getitem__) if fixed else None
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """A table and the learner that goes through it; the first `done` rows of the table were processed already."""
+
+    table: OpenTable
+    session: Session
+    done: int = 0
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """The rows that are left. The first block comes alone, so that the time of compilation shows by itself.
+
+        Pieces end in the same places whether a run was interrupted between two of them or not.
+        """
+        config = self.session.config
+        size = config.block * BLOCKS_PER_CALL * (1 if config.predictor == "network" else CALLS_PER_PIECE)
+        skip, is_first = self.done, self.done == 0
+        for portion in self.table:
+            at = min(skip, portion.num_rows)
+            skip -= at
+            while at < portion.num_rows:
+                end = at + (config.block if is_first else size)
+                yield portion.slice(at, end - at)
+                at, is_first = end, False
+
+
+def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path | None = None) -> OpenStream:
+    """Open the table and start, or go on with, a learner.
+
+    `state` is where a run over earlier rows ended, and is ignored if it does not exist; `snapshot` is where a run over
+    this very table was interrupted.
+    """
+    if snapshot is not None:
+        table, session = open_session(config, snapshot)
+        return OpenStream(table, session, session.encoder.rows)
+    if state is not None and state.exists():
+        table, session = open_session(config, state)
+        session.encoder.rows = 0  # a new table
+        return OpenStream(table, session)
+    return OpenStream(*new_session(config))
 
 
 def run_stream(
@@ -88,24 +138,33 @@ def run_stream(
     the next rows and gives the predictions of an uninterrupted run. A fault in the table ends the run and is returned
     in the results; mistakes that show before the first row are raised.
     """
-    started = time.perf_counter()
-    if state is not None and state.exists():
-        table, session = open_session(config, state)
-    else:
-        table, session = new_session(config)
+    opened = open_stream(config, state)
+    results = go_through(opened.session, opened.pieces(), sink, progress)
+    if state is not None:
+        save_session(opened.session, state)
+    return results
+
+
+def go_through(
+    session: Session,
+    pieces: Iterator[pa.Table],
+    sink: StreamSink | None = None,
+    progress: Callable[[StreamProgress], None] | None = None,
+    after_piece: Callable[[Session], None] | None = None,
+) -> StreamResults:
+    """Predict and learn piece by piece. After `after_piece` everything before it can be taken up from the session."""
     records = BlockRecords(session)
+    clock = Clock(session.rows)
     fault: UsageError | None = None
-    first_rows, first_seconds, before = 0, 0.0, session.rows
-    portions = _first_block_alone(iter(table), config.block)
     while fault is None:
         try:
-            portion = next(portions, None)
+            piece = next(pieces, None)
         except UsageError as error:
             fault = error
             break
-        if portion is None:
+        if piece is None:
             break
-        encoded, fault = session.encoder.encode(portion)
+        encoded, fault = session.encoder.encode(piece)
         too_many = session.too_many_classes()
         if too_many is not None:
             fault = too_many
@@ -118,15 +177,39 @@ def run_stream(
         blocks = records.add(start, encoded.target, outcome)
         if sink is not None and blocks is not None:
             sink.blocks(blocks)
-        now = time.perf_counter() - started
-        if not first_rows:
-            first_rows, first_seconds = session.rows - before, now
+        if after_piece is not None:
+            after_piece(session)
+        clock.add(session.rows)
         if progress is not None:
-            progress(StreamProgress(session.rows, (session.rows - before) / now, session.errors(), session.notes))
-    if state is not None:
-        save_session(session, state)
-    seconds = time.perf_counter() - started
-    later = session.rows - before - first_rows
+            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
+    return _results(session, clock, fault)
+
+
+class Clock:
+    """Rows per second after the first piece, which compiles."""
+
+    def __init__(self, rows: int):
+        self._started = time.perf_counter()
+        self._now = self._started
+        self._begin: tuple[int, float] = (rows, self._started)
+        self._rows, self._pieces = rows, 0
+
+    def add(self, rows: int) -> None:
+        self._rows, self._now, self._pieces = rows, time.perf_counter(), self._pieces + 1
+        if self._pieces == 1:
+            self._first = rows, self._now
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    @property
+    def rows_per_second(self) -> float:
+        rows, since = self._first if self._pieces > 1 else self._begin
+        return (self._rows - rows) / max(self._now - since, 1e-9)
+
+
+def _results(session: Session, clock: Clock, fault: UsageError | None) -> StreamResults:
     return StreamResults(
         rows=session.rows,
         blocks=session.blocks,
@@ -141,17 +224,7 @@ def run_stream(
         features=session.encoder.names,
         classes=session.encoder.classes,
         skipped_rounds=session.skipped,
-        seconds=seconds,
-        rows_per_second=later / max(seconds - first_seconds, 1e-9) if later else (session.rows - before) / seconds,
+        seconds=clock.seconds,
+        rows_per_second=clock.rows_per_second,
         fault=fault,
     )
-
-
-def _first_block_alone(portions: Iterator[pa.Table], block: int) -> Iterator[pa.Table]:
-    """So that the time of compilation shows by itself."""
-    first = next(portions, None)
-    if first is not None:
-        yield first.slice(0, block)
-        if first.num_rows > block:
-            yield first.slice(block)
-        yield from portions

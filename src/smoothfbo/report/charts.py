@@ -1,7 +1,9 @@
 """Charts described once and drawn twice: by matplotlib for files, by plotly for the page."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from matplotlib import pyplot as plt
 
 # Colours that can be told apart by most people, in a fixed order.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
+MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
 
 
@@ -46,6 +49,7 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     steps: bool = False  # hold each value until the next one
+    marks: Sequence[float] = ()  # vertical lines
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class HeatMap:
     x: Any = field(repr=False)
     y: Any = field(repr=False)
     values: Any = field(repr=False)  # axes (y, x)
+    y_ticks: Sequence[str] = ()  # words in place of the numbers y
 
 
 def thinned(series: Series) -> Series:
@@ -78,14 +83,20 @@ def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     figure, axis = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
     if isinstance(chart, HeatMap):
         x, y = np.asarray(chart.x), np.asarray(chart.y)
+        if chart.y_ticks:
+            axis.set_yticks(y, chart.y_ticks, parse_math=False)
         image = axis.pcolormesh(x, y, np.asarray(chart.values), cmap="viridis", shading="nearest", rasterized=True)
         figure.colorbar(image, ax=axis, label=chart.value_label)
     else:
         _draw_lines(axis, chart)
-    axis.set(xlabel=chart.x_label, ylabel=chart.y_label)
-    axis.set_title(chart.title, fontsize=11)
+    # Names may come from anywhere: a dollar sign is not the beginning of a formula, and no font has all letters.
+    axis.set_xlabel(chart.x_label, parse_math=False)
+    axis.set_ylabel(chart.y_label, parse_math=False)
+    axis.set_title(chart.title, fontsize=11, parse_math=False)
     path = folder / f"{chart.name}.png"
-    store.write(path, lambda file: figure.savefig(file, dpi=140))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        store.write(path, lambda file: figure.savefig(file, dpi=140))
     plt.close(figure)
     return path
 
@@ -98,13 +109,17 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
         axis.plot(series.x, series.y, label=series.name, marker="o" if series.markers else None, markersize=4, **style)
         if series.low is not None:
             axis.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)
+    for mark in chart.marks:
+        axis.axvline(mark, color=MARK, linestyle=":", linewidth=1.2)
     axis.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
     if chart.log_y and (floor := _floor(chart)) is not None:
         axis.set_ylim(bottom=floor)
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     if len(chart.series) > 1:
-        axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
+        legend = axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
+        for text in legend.get_texts():
+            text.set_parse_math(False)
 
 
 def _floor(chart: Chart) -> float | None:
@@ -118,8 +133,8 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
     """The chart as data and layout for plotly, ready for JSON."""
     layout: dict[str, Any] = {
         "margin": {"l": 64, "r": 16, "t": 8, "b": 48},
-        "xaxis": {"title": {"text": chart.x_label}, "automargin": True},
-        "yaxis": {"title": {"text": chart.y_label}, "automargin": True},
+        "xaxis": {"title": {"text": _plain(chart.x_label)}, "automargin": True},
+        "yaxis": {"title": {"text": _plain(chart.y_label)}, "automargin": True},
         "legend": {"orientation": "h", "y": -0.22},
         "hovermode": "closest",
         "template": "none",
@@ -129,8 +144,10 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         trace = {
             "type": "heatmap", "x": _numbers(chart.x), "y": _numbers(chart.y), "colorscale": "Viridis",
             "z": [_numbers(row) for row in np.asarray(chart.values)],
-            "colorbar": {"title": {"text": chart.value_label, "side": "right"}},
+            "colorbar": {"title": {"text": _plain(chart.value_label), "side": "right"}},
         }  # fmt: skip
+        if chart.y_ticks:
+            layout["yaxis"] |= {"tickvals": _numbers(chart.y), "ticktext": [_plain(tick) for tick in chart.y_ticks]}
         return {"data": [trace], "layout": layout}
     for axis, logarithmic in (("xaxis", chart.log_x), ("yaxis", chart.log_y)):
         layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
@@ -151,8 +168,18 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
             traces.append({**band, "y": _numbers(series.high), "fill": "tonexty", "fillcolor": _faint(series.colour)})
         line = {"color": series.colour, "width": 2, "dash": "dash" if series.dashed else "solid", **shape}
         mode = "lines+markers" if series.markers else "lines"
-        traces.append({**group, "y": _numbers(series.y), "name": series.name, "mode": mode, "line": line})
+        traces.append({**group, "y": _numbers(series.y), "name": _plain(series.name), "mode": mode, "line": line})
+    layout["shapes"] = [
+        {"type": "line", "x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper",
+         "line": {"color": MARK, "dash": "dot", "width": 1.2}}
+        for mark in map(float, chart.marks)
+    ]  # fmt: skip
     return {"data": traces, "layout": layout}
+
+
+def _plain(text: str) -> str:
+    """plotly reads <b>, <i>, <a> in its texts; names are shown as they are."""
+    return escape(text, quote=False)
 
 
 def _faint(colour: str) -> str:

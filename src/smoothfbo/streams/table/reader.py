@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,7 +86,7 @@ def open_source(path: str) -> Source:
     """CSV, CSV.gz or Parquet by the file's name; `-` is CSV from standard input."""
     if path != "-" and not Path(path).exists():
         raise UsageError(f"{path} does not exist.")
-    if path != "-" and Path(path).stat().st_size == 0:
+    if can_be_read_again(path) and Path(path).stat().st_size == 0:
         raise UsageError(f"{path} is empty.")
     is_parquet = Path(path).suffix.lower() in (".parquet", ".pq")
     return ParquetTable(path) if is_parquet and not Path(path).is_dir() else TextTable(path)
@@ -137,12 +137,15 @@ def open_table(
         first = source.first(block)
         if schema is not None:
             _check_same_columns(schema, first.column_names, source.name)
-            return OpenTable(source, schema, missing)
+            known = OpenTable(source, schema, missing)
+            return OpenTable(_in_order(known), schema, missing) if sort else known
         if first.num_rows == 0:
             raise UsageError(f"{source.name} has a header and no rows.")
         inferred = infer_schema(first, **choices)
         if sort:
-            source, first, inferred = _sorted(OpenTable(source, inferred, missing), block, choices)
+            source = _in_order(OpenTable(source, inferred, missing))
+            first = source.first(block)  # other rows are first now
+            inferred = infer_schema(first, **{**choices, "time": inferred.time, "ignore": ()})
         if first.num_rows < block:
             raise UsageError(
                 f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller --block."
@@ -153,13 +156,17 @@ def open_table(
     return OpenTable(source, inferred, missing)
 
 
-def _sorted(table: OpenTable, block: int, choices: dict[str, Any]) -> tuple[MemoryTable, pa.Table, Schema]:
+def _in_order(table: OpenTable) -> MemoryTable:
+    """The whole table in memory, sorted by its time column."""
     time, name = table.schema.time, table.source.name
     if name == "standard input" or time is None:
         raise UsageError("--sort needs a file and a time column (--time); standard input cannot be sorted.")
-    source = MemoryTable(pa.concat_tables(table).sort_by(time), name)
-    first = source.first(block)
-    return source, first, infer_schema(first, **{**choices, "time": time, "ignore": ()})
+    return MemoryTable(pa.concat_tables(table).sort_by(time), name)
+
+
+def can_be_read_again(path: str) -> bool:
+    """A file, and not standard input or a pipe, whose rows are gone once they were read."""
+    return path != "-" and Path(path).is_file()
 
 
 def _check_same_columns(schema: Schema, names: list[str], source: str) -> None:
