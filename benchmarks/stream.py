@@ -40,9 +40,8 @@ def measure(config: StreamConfig, folder: Path) -> StreamResults:
     with StreamFolder(folder) as sink:
         results = run_stream(config, sink)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    print(
-        f"{results.rows:,} rows, block {config.block}: {results.rows_per_second:,.0f} rows/s, {memory:.2f} GiB resident"
-    )
+    speed = f"{results.rows_per_second:,.0f} rows/s"
+    print(f"{results.rows:,} rows, block {results.block}: {speed}, {memory:.2f} GiB resident")
     best = results.best_reference
     for name, error in sorted(results.errors.items(), key=lambda item: item[1]):
         mark = " (best fixed forgetting, in hindsight)" if name == best else ""
@@ -54,7 +53,7 @@ def measure(config: StreamConfig, folder: Path) -> StreamResults:
 def compare_with_river(config: StreamConfig) -> None:
     from river import linear_model, preprocessing, tree
 
-    table = open_table(config.data, target=config.target, block=config.block, task=config.task)
+    table = open_table(config.data, target=config.target, block=config.first_rows, task=config.task)
     encoder = Encoder(table.schema, config.all_lags, config.horizon)
     portions = [encoder.encode(portion)[0] for portion in table]
     x = np.nan_to_num(np.concatenate([portion.features for portion in portions]))
@@ -91,7 +90,7 @@ def main() -> None:
     parser.add_argument("data", nargs="?")
     parser.add_argument("--target", default="y")
     parser.add_argument("--extra-lags", type=int, nargs="*", default=[])
-    parser.add_argument("--block", type=int, default=StreamConfig("-", "y").block)
+    parser.add_argument("--block", type=int)
     parser.add_argument("--generate", type=int, help="rows of a generated table of ten columns")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -12,7 +12,7 @@ import numpy as np
 from smoothfbo.errors import UsageError
 from smoothfbo.forgetting import files
 from smoothfbo.forgetting.learner import Learner, Outcome, Rows
-from smoothfbo.forgetting.specification import Specification
+from smoothfbo.forgetting.specification import Specification, default_block
 
 
 def _conventions() -> Any:
@@ -30,12 +30,13 @@ class _StreamEstimator(conventions.Base):
     """What regression and classification share."""
 
     _is_classification: bool
+    _supervised = True  # what river asks of a model that learns from targets
     classes_: Any
 
     def __init__(
         self,
         *,
-        block: int = 16,
+        block: int | None = None,
         smoothing: int = 5,
         step: float = 0.5,
         rates: int = 10,
@@ -169,7 +170,7 @@ class _StreamEstimator(conventions.Base):
             features=X.shape[1],
             outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
             is_classification=self._is_classification,
-            block=self.block,
+            block=self.block or default_block(self._is_classification),
             smoothing=self.smoothing,
             step=self.step,
             rates=self.rates,
@@ -203,7 +204,7 @@ class StreamRegressor(conventions.RegressorBase, _StreamEstimator):
 
     Parameters
     ----------
-    block : rows after which the predictor and its memory change.
+    block : rows after which the predictor and its memory change; None is 16, for classes 8.
     smoothing : window of SmoothFBO, in blocks.
     step : outer step, of log-weights.
     rates : number of forgetting rates.
@@ -233,7 +234,7 @@ class StreamClassifier(conventions.ClassifierBase, _StreamEstimator):
 
     Parameters
     ----------
-    block : rows after which the predictor and its memory change.
+    block : rows after which the predictor and its memory change; None is 16, for classes 8.
     smoothing : window of SmoothFBO, in blocks.
     step : outer step, of log-weights.
     rates : number of forgetting rates.

@@ -43,6 +43,8 @@ class StreamResults:
     """What a run comes to. `fault` is what ended it before the end of the table; everything before it is kept."""
 
     rows: int
+    block: int
+    """Rows of a block."""
     blocks: int
     is_classification: bool
     error_name: str
@@ -99,13 +101,13 @@ class OpenStream:
         Pieces end in the same places whether a run was interrupted between two of them or not.
         """
         config = self.session.config
-        size = config.block * BLOCKS_PER_CALL * (1 if config.predictor == "network" else CALLS_PER_PIECE)
+        size = config.rows_per_block * BLOCKS_PER_CALL * (1 if config.predictor == "network" else CALLS_PER_PIECE)
         skip, is_first = self.done, self.done == 0
         for portion in self.table:
             at = min(skip, portion.num_rows)
             skip -= at
             while at < portion.num_rows:
-                end = at + (config.block if is_first else size)
+                end = at + (config.rows_per_block if is_first else size)
                 yield portion.slice(at, end - at)
                 at, is_first = end, False
 
@@ -212,6 +214,7 @@ class Clock:
 def _results(session: Session, clock: Clock, fault: UsageError | None) -> StreamResults:
     return StreamResults(
         rows=session.rows,
+        block=session.config.rows_per_block,
         blocks=session.blocks,
         is_classification=session.schema.is_classification,
         error_name="error rate" if session.schema.is_classification else "mean squared error",

@@ -1,9 +1,10 @@
 """Configuration of `smoothfbo stream`. No jax here: `--help` must be quick."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from smoothfbo.errors import UsageError
+from smoothfbo.forgetting.specification import default_block
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class StreamConfig:
     """Missing values: take the last one of the column (and count them), or stop."""
     sort: bool = False
     """Sort a file by the time column first; needs memory for all of it."""
-    block: int = 16
-    """Rows of a block. The predictor and the weights change from block to block."""
+    block: int | None = None
+    """Rows of a block. The predictor and the weights change from block to block. If not given: 16, for classes 8."""
     predictor: Literal["linear", "network"] = "linear"
     """Linear in standardised features (closed form), or a network with two hidden layers."""
     smoothing: int = 5
@@ -75,7 +76,9 @@ class StreamConfig:
             _require(lag > self.lags, "extra_lags", lag, f"integers above lags = {self.lags}")
         _require(list(self.extra_lags) == sorted(set(self.extra_lags)), "extra_lags", self.extra_lags, "rising")
         _require(self.horizon >= 1, "horizon", self.horizon, "an integer of at least 1")
-        _require(2 <= self.block <= 100_000, "block", self.block, "an integer between 2 and 100000")
+        _require(
+            self.block is None or 2 <= self.block <= 100_000, "block", self.block, "an integer between 2 and 100000"
+        )
         _require(1 <= self.smoothing <= 10_000, "smoothing", self.smoothing, "an integer between 1 and 10000")
         _require(2 <= self.rates <= 20, "rates", self.rates, "an integer between 2 and 20")
         _require(list(self.windows) == sorted(set(self.windows)), "windows", self.windows, "rising")
@@ -90,6 +93,21 @@ class StreamConfig:
             raise UsageError("--sort needs --time, the column to sort by.")
         if self.time == self.target:
             raise UsageError(f"--time {self.time} is the target; they must be different columns.")
+
+    @property
+    def first_rows(self) -> int:
+        """Rows from which the kinds of the columns, and the task, are inferred."""
+        return self.block or default_block(is_classification=False)
+
+    def for_task(self, is_classification: bool) -> "StreamConfig":
+        """The configuration with its block, which may depend on the task."""
+        return replace(self, block=self.block or default_block(is_classification))
+
+    @property
+    def rows_per_block(self) -> int:
+        if self.block is None:
+            raise ValueError("The rows of a block depend on the task; see `for_task`.")
+        return self.block
 
     @property
     def all_lags(self) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ class BlockRecords:
 
     def add(self, start: int, target: np.ndarray, outcome: Outcome) -> pa.Table | None:
         """The blocks that became full with these rows, as a table; None if there are none."""
-        session, block = self.session, self.session.config.block
+        session, block = self.session, self.session.config.rows_per_block
         losses, known = session.losses(target, outcome.predictions)
         full = len(outcome.weights)
         # Where the blocks end, counted in these rows.
@@ -75,7 +75,7 @@ class BlockRecords:
 
     def _table(self, outcome: Outcome, means: np.ndarray, counts: np.ndarray) -> pa.Table:
         session = self.session
-        block = session.config.block
+        block = session.config.rows_per_block
         numbers = np.arange(session.blocks, session.blocks + len(counts))
         memories = []
         for number, weights, loss in zip(numbers.tolist(), outcome.weights, means[0], strict=True):

@@ -24,9 +24,9 @@ class Session:
     """The state of a run between two portions."""
 
     def __init__(self, config: StreamConfig, schema: Schema, learner: Learner | None = None):
-        self.config, self.schema = config, schema
+        self.config, self.schema = config.for_task(schema.is_classification), schema
         self.encoder = Encoder(schema, config.all_lags, config.horizon, config.data)
-        self.learner = Learner(specification(config, self.encoder)) if learner is None else learner
+        self.learner = Learner(specification(self.config, self.encoder)) if learner is None else learner
         methods = len(self.methods)
         self.squared, self.absolute, self.known = np.zeros(methods), np.zeros(methods), 0
         self.blocks, self.skipped = 0, 0
@@ -86,7 +86,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         features=len(encoder.names),
         outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
-        block=config.block,
+        block=config.rows_per_block,
         rates=config.rates,
         windows=tuple(config.windows),
         smoothing=config.smoothing,
@@ -115,6 +115,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
     """Take up a saved run with the next rows; its options must be the same."""
     learner, content = files.load(path)
     try:
+        config = config.for_task(content["schema"]["is_classification"])
         now, before = _options(config), content["options"]
         for name, value in now.items():
             if before[name] != value:
@@ -165,7 +166,7 @@ def _open(config: StreamConfig, schema: Schema | None) -> OpenTable:
     return open_table(
         config.data,
         target=config.target,
-        block=config.block,
+        block=config.first_rows,
         time=config.time,
         task=config.task,
         categorical=config.categorical,

@@ -3,6 +3,15 @@
 from dataclasses import dataclass
 
 
+def default_block(is_classification: bool) -> int:
+    """Rows of a block. Classes gain more from quick changes than they lose by the noise of small blocks.
+
+    Chosen on six generated streams and the first fifth of the electricity data: error rates with 4, 8, 16, 32 rows are
+    on average 0.1113, 0.1106, 0.1122, 0.1147.
+    """
+    return 8 if is_classification else 16
+
+
 @dataclass(frozen=True)
 class Specification:
     """Shapes and numbers of a learner; two learners with equal specifications can exchange their states."""

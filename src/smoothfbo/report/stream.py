@@ -24,7 +24,7 @@ def build(folder: Path) -> Path:
     settings, page = config["config"], folder / "report.html"
     title = f"{settings['target']}: how much of the past to trust"
     text = (
-        f"{_name(settings['data'])}: {summary['rows']:,} rows in {summary['blocks']:,} blocks of {settings['block']}, "
+        f"{_name(settings['data'])}: {summary['rows']:,} rows in {summary['blocks']:,} blocks of {summary['block']}, "
         f"{'classification' if summary['is_classification'] else 'regression'}, {settings['predictor']} predictor. "
         "Every row is predicted before its target is used."
     )
@@ -35,7 +35,7 @@ def build(folder: Path) -> Path:
 def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Iterator[Section]:
     settings = config["config"]
     predictions, blocks = folder / "predictions.parquet", folder / "blocks.parquet"
-    stretches = charts.read_stretches(blocks, settings["block"]) if blocks.exists() else None
+    stretches = charts.read_stretches(blocks, summary["block"]) if blocks.exists() else None
     text = [_verdict(summary)]
     if summary["fault"] is not None:
         text.append(f"The run ended before the end of the table: {summary['fault']}")
