@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from smoothfbo.estimator import StreamClassifier, StreamRegressor
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
         AbstractHypergradient,
@@ -50,6 +51,8 @@ __all__ = [
     "RunState",
     "Samples",
     "State",
+    "StreamClassifier",
+    "StreamRegressor",
     "Unrolled",
     "discounted_average",
     "last_hidden",
@@ -63,6 +66,7 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
+        "estimator": ("StreamClassifier", "StreamRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
         "hypergradients": (
             "AbstractHypergradient",
