@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from html import unescape
 from pathlib import Path
 
 import jax
@@ -399,7 +400,29 @@ for (const kind of ["error", "warn"]) console[kind] = (...words) => window.seenE
 </script>"""
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium (Debian's package of that name)")
+def look_at(path, folder, size="1200,900"):
+    """What a browser makes of a page; `folder` is for its own files."""
+    page = path.read_text()
+    watched = folder / "watched.html"
+    watched.write_text(page.replace("<head>", "<head>" + WATCH).replace("</body>", PROBE + "</body>"))
+    result = subprocess.run(
+        [
+            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={folder / 'profile'}", f"--window-size={size}", "--virtual-time-budget=15000",
+            "--dump-dom", f"file://{watched}",
+        ],
+        capture_output=True, text=True, timeout=180, check=True,
+    )  # fmt: skip
+    return json.loads(unescape(result.stdout.split('<pre id="seen">')[1].split("</pre>")[0]))
+
+
+needs_browser = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs chromium (Debian's package of that name)"
+)
+
+
+@needs_browser
 @pytest.mark.parametrize("size", ["1200,900", "400,800"])
 def test_the_page_works_in_a_browser(tmp_path, size):
     line = Series(HOSTILE, [0, 1, 2], [1.0, 10.0, 100.0], [0.0, 5.0, 90.0], [2.0, 20.0, 110.0])
@@ -410,19 +433,8 @@ def test_the_page_works_in_a_browser(tmp_path, size):
     ]
     path = tmp_path / "page.html"
     write_page(path, "Page", HOSTILE, [Section(HOSTILE, [HOSTILE], parts)])
-    page = path.read_text()
-    assert "http://" not in page.split("<script>")[0]
-    path.write_text(page.replace("<head>", "<head>" + WATCH).replace("</body>", PROBE + "</body>"))
-    result = subprocess.run(
-        [
-            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={size}", "--virtual-time-budget=15000",
-            "--dump-dom", f"file://{path}",
-        ],
-        capture_output=True, text=True, timeout=180, check=True,
-    )  # fmt: skip
-    seen = json.loads(result.stdout.split('<pre id="seen">')[1].split("</pre>")[0].replace("&lt;", "<"))
+    assert "http://" not in path.read_text().split("<script>")[0]
+    seen = look_at(path, tmp_path, size)
     assert seen["errors"] == []
     assert seen["title"] == "Page"
     assert seen["charts"] >= 2

@@ -97,7 +97,7 @@ def _progress(console: "Console") -> Iterator[Callable[["StreamProgress"], None]
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         notes: set[str] = set()
-        said = 0.0
+        said = time.monotonic()
 
         def tell(progress: "StreamProgress") -> None:
             nonlocal said

@@ -157,6 +157,8 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
     if floor is not None:
         highest = max(float(np.nanmax(s.y if s.high is None else s.high)) for s in chart.series)
         layout["yaxis"]["range"] = [np.log10(floor), np.log10(max(highest, floor)) + 0.1]
+        if highest < 100 * floor:  # hardly a power of ten among the values
+            layout["yaxis"]["dtick"] = "D2"
     traces: list[dict[str, Any]] = []
     for index, series in enumerate(map(thinned, chart.series)):
         group = {"legendgroup": str(index), "x": _numbers(series.x)}

@@ -87,9 +87,14 @@ def _ratio(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, values / np.maximum(counts, 1), np.nan)
 
 
+def _over(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(others > 0, values / others, np.nan)
+
+
 def error_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Chart]:
     best, error = summary["best_reference"], summary["error_name"]
-    shown = [name for name in ("last_value", "last_block", "all_past", "unsmoothed", best, "smoothfbo") if name]
+    shown = ("last_value", "all_past", "unsmoothed", best, "smoothfbo")  # those that others would hide are in the table
     shown = [name for name in dict.fromkeys(shown) if name in stretches.losses]
 
     def lines(values: Any) -> list[Series]:
@@ -111,21 +116,35 @@ def error_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Char
     yield Chart(
         "recent_error", "Error over time", f"The {error} within each of {len(stretches.row)} stretches of the rows. "
         "Dotted lines: detected changes.", "row", error, lines(stretches.recent), log_y=logarithmic,
-        marks=[change["row"] for change in summary["changes"]],
+        marks=[float(change["row"]) for change in summary["changes"]],
     )  # fmt: skip
     if best and best in stretches.losses:
         yield Chart(
             "relative_error", "Error so far, relative to the best fixed forgetting",
-            f"1 is {label(best)}, which is known to be the best only at the end; below 1 is better.", "row", "ratio",
-            [Series(label(name), stretches.row, _ratio(stretches.running(name), stretches.running(best)),
-                    colour=COLOURS[name])
-             for name in ("all_past", "unsmoothed", "smoothfbo") if name != best],
+            f"1 is {label(best)}, which is known to be the best only at the end; below 1 is better. Dashed: windows.",
+            "row", "ratio",
+            [Series(label(name), stretches.row, _over(stretches.running(name), stretches.running(best)),
+                    colour=colour, dashed=dashed)
+             for name, colour, dashed in _all_methods(stretches) if name not in (best, "last_block", "last_value")],
         )  # fmt: skip
+
+
+def _all_methods(stretches: Stretches) -> Iterator[tuple[str, str, bool]]:
+    """(method, colour, dashed): windows are dashed; the longer a memory, the lighter. SmoothFBO comes last, on top."""
+    for kind in ("forgetting", "window"):
+        names = [name for name in stretches.losses if name.startswith(kind)]
+        for index, name in enumerate(names):
+            share = index / max(len(names) - 1, 1)
+            red, green, blue = (round(a + share * (b - a)) for a, b in ((80, 190), (20, 175), (110, 215)))
+            yield name, f"#{red:02x}{green:02x}{blue:02x}", kind == "window"
+    for name, colour in reversed(COLOURS.items()):
+        if name in stretches.losses:
+            yield name, colour, False
 
 
 def memory_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Chart | HeatMap]:
     memories = [f"{2**k}" for k in range(stretches.weights.shape[1] - 1)]
-    marks = [change["row"] for change in summary["changes"]]
+    marks = [float(change["row"]) for change in summary["changes"]]
     yield Chart(
         "memory", "Memory over time", "How many blocks the learned weights look back (geometric mean of the memories). "
         "It falls when the past no longer helps; dotted lines: detected changes.", "row", "blocks",

@@ -56,6 +56,7 @@ class StreamFolder:
         """A snapshot: `save` writes the learner to the path it is given."""
         begin = time.monotonic()
         self._close_part()
+        store.prepare(self.progress)
         former, self._part = self._part, self._part + 1
         save(self._state(self._part))
         if former:
