@@ -3,6 +3,7 @@
     python benchmarks/stream.py electricity.csv --target nswdemand --extra-lags 48
     python benchmarks/stream.py electricity.csv --target class --extra-lags 48
     python benchmarks/stream.py --generate 5000000
+    python benchmarks/stream.py --jumps 1      # or 5: how far the coefficients jump, in units of the noise
 
 River learns after every row, SmoothFBO after every block; all predict a row before its target is used.
 """
@@ -34,6 +35,15 @@ def generate(path: Path, rows: int) -> None:
             weights = weights + 0.3 * random.normal(size=9)
             columns = {f"x{i}": x[:, i] for i in range(9)} | {"y": (x @ weights + random.normal(size=size)).round(4)}
             pa.csv.write_csv(pa.table(columns), file, pa.csv.WriteOptions(include_header=start == 0))
+
+
+def generate_jumps(path: Path, size: float, rows: int = 16_000) -> None:
+    """Five features; the coefficients are drawn anew every 4,000 rows, `size` times as large as the noise."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, 5))
+    weights = np.repeat(size * random.normal(size=(rows // 4_000, 5)), 4_000, axis=0)
+    columns = {f"x{i}": x[:, i] for i in range(5)} | {"y": (x * weights).sum(axis=1) + random.normal(size=rows)}
+    pa.csv.write_csv(pa.table(columns), path)
 
 
 def measure(config: StreamConfig, folder: Path) -> StreamResults:
@@ -92,16 +102,20 @@ def main() -> None:
     parser.add_argument("--extra-lags", type=int, nargs="*", default=[])
     parser.add_argument("--block", type=int)
     parser.add_argument("--generate", type=int, help="rows of a generated table of ten columns")
+    parser.add_argument("--jumps", type=float, help="a generated table whose coefficients jump, this far")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if arguments.generate:
             generate(folder / "generated.csv", arguments.generate)
             arguments.data = str(folder / "generated.csv")
+        if arguments.jumps:
+            generate_jumps(folder / "jumps.csv", arguments.jumps)
+            arguments.data = str(folder / "jumps.csv")
         extra = tuple(arguments.extra_lags)
         config = StreamConfig(arguments.data, arguments.target, extra_lags=extra, block=arguments.block)
         measure(config, folder)
-        if not arguments.generate:
+        if not arguments.generate and not arguments.jumps:
             compare_with_river(config)
 
 
