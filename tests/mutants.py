@@ -64,6 +64,9 @@ MUTATIONS = [
     ("experiments/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "test_cartpole.py"),
     ("experiments/replay.py", "outcome.terminated.astype(before.dtype)])", "ended.astype(before.dtype)])", "test_cartpole.py"),
     ("experiments/replay.py", "rate * (parameters - state.target)", "(1 - rate) * (parameters - state.target)", "test_cartpole.py"),
+    # runs over tables
+    ("experiments/stream.py", "skip, is_first = self.done, self.done == 0", "skip, is_first = 0, self.done == 0", "test_stream_command.py"),
+    ("runs/stream_folder.py", "if _number(path) > self._part:", "if False:", "test_stream_command.py"),
     ("environments/cartpole.py", "(4 / 3 - parameters", "(3 / 4 - parameters", "test_environments.py"),
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from test_runs import HOSTILE, look_at, needs_browser
 from test_runs import command as command  # a fixture
@@ -349,6 +350,26 @@ def write_json_until_summary(crash):
     from smoothfbo.runs.store import write_json
 
     return lambda path, content: crash() if path.name == "summary.json" else write_json(path, content)
+
+
+def test_what_was_written_after_the_snapshot_is_written_again(tmp_path):
+    def rows(*numbers):
+        return pa.table({"row": list(numbers)})
+
+    killed = stream_folder.StreamFolder(tmp_path)  # never closed
+    killed.predictions(rows(1, 2))
+    killed.blocks(rows(10))
+    killed.save(lambda path: path.write_text("learner"))
+    killed.predictions(rows(3, 4))
+    killed.blocks(rows(20))
+    killed._close_part()  # and here, between the part and its snapshot, comes the end
+    assert stream_folder.StreamFolder(tmp_path).snapshot.read_text() == "learner"
+    assert not (tmp_path / "predictions.parquet").exists()
+    with stream_folder.StreamFolder(tmp_path) as sink:
+        sink.predictions(rows(3))
+    assert predictions(tmp_path)["row"].tolist() == [1, 2, 3]
+    assert pd.read_parquet(tmp_path / "blocks.parquet")["row"].tolist() == [10]
+    assert not (tmp_path / "progress").exists()
 
 
 def wait_for_snapshot(process, folder, number):

@@ -91,9 +91,9 @@ def run_stream(config: StreamConfig, folder: Path, command: str, state: Path | N
 @contextmanager
 def _progress(console: "Console") -> Iterator[Callable[["StreamProgress"], None]]:
     """Rows, rows per second and running errors; without a terminal, a line now and then. Notes are printed once."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
         notes: set[str] = set()
