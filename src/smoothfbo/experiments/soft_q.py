@@ -103,10 +103,9 @@ class WorldModel(eqx.Module):
     Both networks have the same form, so that they run as one; of the reward's only the first output is used.
 
     With `limits` b, predictions stay in the range of what can happen: observations s/(1 + |s|/b), and rewards in
-    [0, 1], ½ + ½ r/(1 + |r|). Without them values have no bound: a ReLU network goes on in a straight line, so that a
-    model that strays from the data finds states of any value, is believed by the inner problem, and through the target
-    networks by the outer one, too; hypergradients then grow without end. The slope of these bounds falls slowly: with
-    tanh, whose slope is zero in floating point soon after, a model that strays once never comes back.
+    [0, 1], ½ + ½ r/(1 + |r|). Without them nothing keeps a model near the data, and a ReLU network gives the states
+    that it invents values without bound. The slope of these bounds falls slowly, so that a model can come back; that
+    of tanh is zero in floating point soon after.
     """
 
     network: Perceptron
