@@ -237,7 +237,10 @@ def _numbers(config: CartPoleConfig, lanes: tuple[dict[str, Any], ...]) -> Numbe
 
     def column(name: str) -> Array:
         kind = jnp.int32 if name in ("seed", "window") else dtype
-        return jnp.asarray([lane[name] for lane in lanes], kind)
+        factors = [
+            config.itd_factor if name == "inner_rate" and lane["method"].endswith("itd") else 1 for lane in lanes
+        ]
+        return jnp.asarray([lane[name] * factor for lane, factor in zip(lanes, factors, strict=True)], kind)
 
     intervals = jnp.asarray([(config.first_interval, last[lane["environment"]]) for lane in lanes], dtype)
     return Numbers(seed=column("seed"), interval=intervals, **{name: column(name) for name in GRID})

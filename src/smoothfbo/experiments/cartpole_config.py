@@ -36,7 +36,9 @@ class CartPoleConfig:
     first_seed: int = 0
     """The seeds are first_seed, first_seed + 1, …"""
     inner_rate: tuple[float, ...] = (1e-3,)
-    """Learning rate of the Q networks (Adam; plain gradient descent for itd)."""
+    """Learning rate of the Q networks (Adam)."""
+    itd_factor: float = 100.0
+    """itd takes plain gradient steps in place of Adam's, with inner_rate times this."""
     outer_rate: tuple[float, ...] = (3e-4,)
     """Learning rate of the world model (Adam)."""
     target_rate: tuple[float, ...] = (5e-3,)
@@ -94,6 +96,7 @@ class CartPoleConfig:
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
         for value in self.mix:
             require(0 <= value <= 1, "mix", value, "between 0 and 1")
+        require(0 < self.itd_factor < float("inf"), "itd_factor", self.itd_factor, "positive and finite")
         require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")
         require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
         require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
