@@ -553,13 +553,13 @@ def test_settings_of_a_method_replace_the_grid():
     config = CartPoleConfig(
         methods=("fbo", "smooth-fbo"), seeds=1, environment=("drifting",), inner_rate=(1e-3, 3e-3), window=(10, 100)
     )
-    plain, smooth = cartpole.programs(config, {"smooth-fbo": {"inner_rate": 5e-4, "window": 7, "mix": 0.8}})
+    plain, smooth = cartpole.programs(config, {"smooth-fbo": [{"inner_rate": 5e-4, "window": 7, "mix": 0.8}]})
     assert [lane["inner_rate"] for lane in plain.lanes] == [1e-3, 3e-3]
     (lane,) = smooth.lanes
     assert (lane["inner_rate"], lane["window"], lane["mix"]) == (5e-4, 7, 0.8)
     assert smooth.numbers.window.tolist() == [7]
     with pytest.raises(UsageError, match="speed"):
-        cartpole.programs(config, {"fbo": {"speed": 1.0}})
+        cartpole.programs(config, {"fbo": [{"speed": 1.0}]})
 
 
 @pytest.mark.parametrize(

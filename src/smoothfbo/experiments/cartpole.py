@@ -1,6 +1,6 @@
 """The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from smoothfbo.hypergradients import (
 from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.smoothing import mixed_average, window_average
 
+Settings = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings
 POLE_ANGLE = 2  # its place in an observation
 
 
@@ -120,27 +121,35 @@ def record(state: State, info: Info) -> Float[Array, " 5"]:
     return jnp.stack([info.inner_loss, info.outer_loss, info.hypergradient_norm, info.used_norm, finite])
 
 
-def programs(config: CartPoleConfig, settings: Mapping[str, Mapping[str, float]] | None = None) -> list[Program]:
+def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[Program]:
     """One program per method; its lanes are environments × grid × seeds.
 
-    `settings` fixes the numbers of some methods: `{"fbo": {"inner_rate": 1e-3, …}, …}`, in place of the grid's.
+    `settings` fixes the numbers of some methods: `{"fbo": [{"inner_rate": 1e-3, …}, …], …}`, in place of the grid's.
     """
-    return [_program(config, method, (settings or {}).get(method, {})) for method in config.methods]
+    return [_program(config, method, (settings or {}).get(method, [{}])) for method in config.methods]
 
 
-def _program(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Program:
+def _grid(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """Every combination of the numbers that the setting leaves open."""
     unknown = sorted(set(setting) - set(GRID))
     if unknown:
         raise UsageError(f"settings of {method}: unknown {', '.join(unknown)}; known are {', '.join(GRID)}.")
     choices = {name: (setting[name],) if name in setting else getattr(config, name) for name in GRID}
     if not method.startswith("smooth-"):
         choices |= {"window": (1,), "mix": (1.0,)}
+    for values in product(*choices.values()):
+        numbers = dict(zip(GRID, values, strict=True))
+        yield numbers | {"window": int(numbers["window"])}
+
+
+def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str, float]]) -> Program:
+    grid = [numbers for setting in settings for numbers in _grid(config, method, setting)]
     lanes = tuple(
-        {"method": method, "environment": environment, **dict(zip(GRID, values, strict=True)), "seed": seed}
-        for environment, *values in product(config.environment, *choices.values())
+        {"method": method, "environment": environment, **numbers, "seed": seed}
+        for environment, numbers in product(config.environment, grid)
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     )
-    capacity = int(max(choices["window"]))
+    capacity = max(numbers["window"] for numbers in grid)
 
     def parts(numbers: Numbers) -> tuple[Online, Replay]:
         stream = replay(config, method, numbers)
