@@ -120,6 +120,17 @@ PRESETS = {
     "paper": CartPoleConfig(
         methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"), settings="tuned"
     ),
+    "appendix": CartPoleConfig(
+        methods=("mle", "omd", "fbo", "smooth-fbo"),
+        environment=("drifting",),
+        steps=100_000,
+        seeds=20,
+        evaluate_every=5_000,
+        inner_rate=(3e-3,),
+        target_rate=(1e-2,),
+        window=(10, 100, 1_000),
+        mix=(0.0,),
+    ),
     "tune": CartPoleConfig(
         methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"),
         environment=("stationary",),
@@ -141,6 +152,6 @@ PRESETS = {
         candidates=True,
     ),
 }
-"""quick: minutes on 2 cores; paper: a million steps, for a GPU; tune: the paper's grid and the outer rate, in the
+"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window; tune: the paper's grid and the outer rate, in the
 stationary environment, on seeds that are never reported; retune: the best five of each method once
 more, with more seeds."""
