@@ -152,6 +152,6 @@ PRESETS = {
         candidates=True,
     ),
 }
-"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window; tune: the paper's grid and the outer rate, in the
-stationary environment, on seeds that are never reported; retune: the best five of each method once
-more, with more seeds."""
+"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window; tune: the
+paper's grid and the outer rate, in the stationary environment, on seeds that are never reported; retune: the best five
+of each method once more, with more seeds."""

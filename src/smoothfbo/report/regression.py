@@ -66,8 +66,8 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, la
         yield Section(
             "At the paper's own rates",
             [
-                "Inner rate 1e-4, outer rate 1e-3. The hypergradient has a size of about 1e-3 here, so in 1,000 "
-                "rounds the weights move by a thousandth: whatever the proxy does, the objective stays "
+                "Inner rate 1e-4, outer rate 1e-3. The hypergradient is of the size of a few hundredths here, so in "
+                "1,000 rounds the weights move by a few hundredths: whatever the proxy does, the objective stays "
                 "that of uniform weights."
             ],
             list(charts.at_paper_rates(paper)),
