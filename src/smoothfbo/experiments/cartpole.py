@@ -1,5 +1,6 @@
 """The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -196,10 +197,18 @@ def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
         temperature=numbers.temperature,
         target_rate=numbers.target_rate,
         exploration=config.exploration,
+        largest_value=largest_value(config.discount, numbers.temperature, environment.actions)
+        if config.bounded_values
+        else None,
         random_steps=config.random_steps,
         capacity=config.capacity,
         batch=config.batch,
     )
+
+
+def largest_value(discount: float, temperature: Any, actions: int) -> Any:
+    """(1 + α log(actions)) / (1 − γ): rewards of at most 1, and the policy's entropy, for ever."""
+    return (1 + temperature * math.log(actions)) / (1 - discount)
 
 
 def _row(

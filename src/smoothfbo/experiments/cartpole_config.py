@@ -69,6 +69,8 @@ class CartPoleConfig:
     """Hidden layers of the transition and of the reward network; the paper's are too small on purpose."""
     bounded: bool = False
     """Keep the model's predictions within the range of what can happen, for all methods (not in the paper)."""
+    bounded_values: bool = True
+    """Keep the soft values of target networks within what rewards in [0, 1] allow, for all methods."""
     first_interval: tuple[float, float] = (-0.2095, 0.06)
     """Rewarded pole angles at the beginning, low and high."""
     last_interval: tuple[float, float] = (-0.06, 0.2095)

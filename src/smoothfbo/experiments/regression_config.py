@@ -107,7 +107,9 @@ class RegressionConfig:
     methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "exact", "uniform")
     """Of unrolled, aid, fbo, exact (the true hypergradient), each also as smooth-..., and uniform (weights stay 1)."""
     windows: tuple[int, ...] = (1, 5, 10, 50, 100, 250, 500)
-    """Smoothing windows w of the smooth-... methods; the others have w = 1."""
+    """Smoothing windows w of smooth-fbo; methods without smooth-... have w = 1."""
+    baseline_windows: tuple[int, ...] = (10, 100)
+    """Smoothing windows of the other smooth-... methods; those that are not among --windows are left out."""
     drift: tuple[str, ...] = ("sinusoidal",)
     """How the truth moves: sinusoidal, jumps."""
     weights: tuple[str, ...] = ("per-lag",)
@@ -188,7 +190,15 @@ class RegressionConfig:
         ):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
-        for name in ("windows", "outer_rate", "inner_rate", "batch", "inner_steps", "sweep_windows"):
+        for name in (
+            "windows",
+            "baseline_windows",
+            "outer_rate",
+            "inner_rate",
+            "batch",
+            "inner_steps",
+            "sweep_windows",
+        ):
             require_rising(name, getattr(self, name))
         for name in ("windows", "sweep_windows") if self.sweep_rates else ("windows",):
             for window in getattr(self, name):
@@ -221,7 +231,9 @@ class RegressionConfig:
             base = self._lane(method, drift, weights)
             if method != "uniform":
                 base = replace(base, outer_rate=outer)
-            yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), self.windows)
+            shared = tuple(window for window in self.windows if window in self.baseline_windows)
+            windows = self.windows if method == "smooth-fbo" else shared
+            yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), windows)
 
     def _sweep(self) -> Iterator[Lane]:
         for method, regime, rate in product(self.sweep_methods, self.sweep_regimes, self.sweep_rates):
