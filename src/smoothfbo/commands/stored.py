@@ -38,7 +38,7 @@ class Report:
 
     def run(self, command: str) -> int:
         del command
-        from smoothfbo.commands.running import make_console
+        from smoothfbo.commands.running import make_console, say
 
         if not self.folders:
             raise UsageError("report needs the folder of a run, or several.")
@@ -48,7 +48,7 @@ class Report:
                 raise UsageError(f"{folder} is not finished: go on with `smoothfbo resume {folder}`.")
         console = make_console()
         for page in pages(self.folders, descriptions, self.out):
-            console.print(f"Written: {page}")
+            say(console, f"Written: {page}")
         return 0
 
 
