@@ -549,17 +549,34 @@ def test_a_lane_that_is_not_finite_stops_and_is_marked_while_the_others_go_on():
     assert np.isfinite(state.learner.outer[1:]).all()
 
 
+def test_values_stay_in_the_range_that_rewards_allow():
+    largest = cartpole.largest_value(0.99, 0.1, 2)
+    # A reward of 1 for ever, and the entropy of two equal actions: the soft value solves v = 1 + γv + α log 2.
+    np.testing.assert_allclose(largest, 1 + 0.99 * largest + 0.1 * np.log(2), rtol=1e-12)
+    values = jnp.asarray([-3.0, 0.5, 1e6])
+    np.testing.assert_allclose(soft_q.possible_value(values, largest), [0.0, 0.5, largest])
+    np.testing.assert_array_equal(soft_q.possible_value(values, None), values)
+    parameters = 1e3 * Q.init(jax.random.key(5))  # networks that have run away
+    size = Q.network.sizes[0]
+    x = soft_q.StateAction(jnp.ones(size), jnp.eye(Q.network.sizes[-1])[0])
+    y = soft_q.Experience(jnp.zeros(()), jnp.ones(size), jnp.zeros(()), jnp.zeros(()))
+    outer = MODEL.init(jax.random.key(6))
+    target = soft_q.ModelTarget(MODEL, Q, parameters, DISCOUNT, TEMPERATURE, 2.0)
+    _, reward = MODEL(outer, x)
+    assert reward <= target(outer, x, y) <= reward + DISCOUNT * 2.0
+
+
 def test_settings_of_a_method_replace_the_grid():
     config = CartPoleConfig(
         methods=("fbo", "smooth-fbo"), seeds=1, environment=("drifting",), inner_rate=(1e-3, 3e-3), window=(10, 100)
     )
-    plain, smooth = cartpole.programs(config, {"smooth-fbo": {"inner_rate": 5e-4, "window": 7, "mix": 0.8}})
+    plain, smooth = cartpole.programs(config, {"smooth-fbo": [{"inner_rate": 5e-4, "window": 7, "mix": 0.8}]})
     assert [lane["inner_rate"] for lane in plain.lanes] == [1e-3, 3e-3]
     (lane,) = smooth.lanes
     assert (lane["inner_rate"], lane["window"], lane["mix"]) == (5e-4, 7, 0.8)
     assert smooth.numbers.window.tolist() == [7]
     with pytest.raises(UsageError, match="speed"):
-        cartpole.programs(config, {"fbo": {"speed": 1.0}})
+        cartpole.programs(config, {"fbo": [{"speed": 1.0}]})
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from scipy import stats
 
 import smoothfbo as sf
 from smoothfbo import cli
-from smoothfbo.experiments import regression, regression_measure, regression_study
-from smoothfbo.experiments.regression_config import METHODS, PRESETS, Lane, RegressionConfig
+from smoothfbo.experiments import regression, regression_claims, regression_measure, regression_study
+from smoothfbo.experiments.regression_config import METHODS, PRESETS, REGIMES, Lane, RegressionConfig
 from smoothfbo.experiments.statistics import interval, ratio_interval
 from smoothfbo.hypergradients.base import Estimate
 
 SMALL = RegressionConfig(
-    methods=("fbo", "smooth-fbo", "uniform", "exact"), windows=(1, 5), rounds=24, seeds=2, chunk=12, inputs=2, lags=3,
+    methods=("fbo", "smooth-fbo", "uniform", "exact"), windows=(1, 5), baseline_windows=(5,), rounds=24, seeds=2,
+    chunk=12, inputs=2, lags=3,
     width=8, batch=(8,), inner_steps=(2,), adjoint_steps=2, probe_draws=2, outer_rate=(5.0,), frequency=0.3,
 )  # fmt: skip
 
@@ -102,6 +103,8 @@ def test_measures_agree_with_numpy(measured, method, window):
         np.testing.assert_allclose(row["excess"], reference.excess(t, outers[t]), rtol=1e-4)
         np.testing.assert_allclose(row["exact_squared"], np.sum(along[t] ** 2), rtol=1e-3)
         target = sum(reference.gradient(t - i, outers[t]) for i in range(window)) / window
+        common = sum(reference.gradient(t - i, outers[t]) for i in range(100)) / 100
+        np.testing.assert_allclose(row["regret_100_squared"], np.sum(common**2), rtol=1e-3)
         np.testing.assert_allclose(row["regret_squared"], np.sum(target**2), rtol=1e-3)
         history = sum(along[t - i] for i in range(window) if t >= i) / window
         np.testing.assert_allclose(row["tracking_squared"], np.sum((history - target) ** 2), rtol=0.01, atol=1e-12)
@@ -139,6 +142,8 @@ def test_headlines_are_sums_and_late_means(measured):
     np.testing.assert_allclose(lane["proxy"], rounds["used_squared"].sum(), rtol=1e-5)
     np.testing.assert_allclose(rounds["proxy"].iloc[-1], lane["proxy"], rtol=1e-5)
     np.testing.assert_allclose(lane["regret"], rounds["regret_squared"].sum(), rtol=1e-5)
+    np.testing.assert_allclose(lane["regret_1"], rounds["exact_squared"].sum(), rtol=1e-5)
+    np.testing.assert_allclose(rounds["regret_1"].iloc[-1], lane["regret_1"], rtol=1e-5)
     np.testing.assert_allclose(lane["excess"], rounds["excess"].iloc[12:].mean(), rtol=1e-5)
     np.testing.assert_allclose(lane["excess_all"], rounds["excess"].mean(), rtol=1e-5)
     np.testing.assert_allclose(lane["variance"], records["used"][12:].astype(float).var(axis=0).sum(), rtol=1e-6)
@@ -289,14 +294,53 @@ def test_summary_and_claims(measured):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "verdict"), [((1.0, 1.1), (0.5, 0.52), "holds"), ((1.0, 1.1), (2.0, 2.3), "fails"),
-                                     ((1.0, 1.1), (0.5, 2.0), "open"), ((1.0,), (0.5,), "open")]
-)  # fmt: skip
-def test_verdicts(first, second, verdict):
-    claim = regression_study._claim("", "", {}, "proxy", ratio_interval(second, first), below=True)
-    assert claim["verdict"] == verdict
-    opposite = {"holds": "fails", "fails": "holds", "open": "open"}[verdict]
-    assert regression_study._claim("", "", {}, "x", ratio_interval(second, first), below=False)["verdict"] == opposite
+    ("low", "high", "seeds", "expected"),
+    [
+        (0.2, 0.8, 4, "holds"),
+        (1.1, 2.0, 4, "fails"),
+        (0.5, 1.5, 4, "open"),
+        (0.2, 0.8, 3, "open"),
+        (None, None, 4, "open"),
+    ],
+)
+def test_verdicts(low, high, seeds, expected):
+    value = {"mean": 0.5, "low": low, "high": high, "seeds": seeds}
+    assert regression_claims.verdict(value, 1.0, 4, below=True) == expected
+    opposite = {"holds": "fails", "fails": "holds", "open": "open"}[expected]
+    assert regression_claims.verdict(value, 1.0, 4, below=False) == opposite
+
+
+def lanes_of(method, window, **columns):
+    base = {"drift": "sinusoidal", "weights": "per-lag", "regime": "default", **SMALL.base, "outer_rate": 5.0}
+    seeds = len(next(iter(columns.values())))
+    rest = dict.fromkeys(("proxy", "variance", "regret_1", "regret_100", "excess", "cosine_used"), np.ones(seeds))
+    return pd.DataFrame({**base, "method": method, "window": window, "seed": range(seeds), **(rest | columns)})
+
+
+def test_claims_are_paired_and_have_limits():
+    before = lanes_of("fbo", 1, proxy=np.array([6.0, 12.0, 18.0]), cosine_used=np.array([0.2, 0.3, -0.1]))
+    after = lanes_of("smooth-fbo", 100, proxy=np.array([1.0, 2.01, 2.99]), cosine_used=np.array([0.61, 0.89, 0.1]))
+    config = dataclasses.replace(SMALL, windows=(1, 100), rounds=100)
+    claims = {claim["claim"]: claim for claim in regression_claims.judge_claims(config, pd.concat([before, after]))}
+    fall = claims["the proxy falls at least fivefold"]
+    np.testing.assert_allclose(fall["value"]["mean"], 1 / 6, rtol=1e-2)
+    assert (fall["limit"], fall["verdict"]) == (0.2, "holds")
+    doubles = claims["the cosine at least doubles"]
+    np.testing.assert_allclose(doubles["value"]["mean"], np.mean([0.21, 0.29, 0.3]))
+    assert doubles["verdict"] == "holds"
+    assert claims["the exact objective falls"]["verdict"] == "open"
+
+
+def test_tuned_rates_are_the_best_of_the_stored_tuning_and_not_at_its_edge():
+    rates = regression_claims.tuned_rates()
+    grid = PRESETS["tune"].sweep_rates
+    for regime in PRESETS["tune"].sweep_regimes:
+        factor = REGIMES[regime].rate
+        assert {place for place in rates[regime] if place[0].endswith("fbo")} == {
+            ("fbo", 1), ("smooth-fbo", 10), ("smooth-fbo", 100),
+        }  # fmt: skip
+        assert all(grid[0] * factor < rate for rate in rates[regime].values())
+    assert {method for method, _ in rates["default"]} >= {"unrolled", "aid", "fbo", "smooth-fbo", "exact"}
 
 
 @pytest.mark.parametrize(
@@ -305,6 +349,8 @@ def test_verdicts(first, second, verdict):
         (["--methods", "fbbo"], "--methods must be one or more of unrolled, aid, fbo, exact,"),
         (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),
         (["--windows", "1", "401"], "--windows must be between 1 and rounds = 400, got 401."),
+        (["--methods", "smooth-fbo", "--windows", "1"], "--windows must be above 1 somewhere"),
+        (["--sweep-methods", "uniform"], "--sweep-methods must be methods that have an outer rate, got uniform."),
         (["--windows", "0"], "--windows must be between 1 and rounds = 400, got 0."),
         (["--outer-rate", "-1"], "--outer-rate must be positive and finite, got -1.0."),
         (["--inner-rate", "0"], "--inner-rate must be positive and finite, got 0.0."),

@@ -185,6 +185,42 @@ def test_without_an_intact_checkpoint_it_starts_again(complete, tmp_path, monkey
     same_results(complete, tmp_path / "run")
 
 
+def test_damaged_records_are_run_again(complete, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    leave_two_checkpoints(tmp_path / "run")
+    (tmp_path / "run" / "progress" / "000" / "records-000001.npz").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"records-000001.npz is damaged"):
+        runner.execute(toy(), tmp_path / "run", "smoothfbo toy", no_progress)
+    same_results(complete, tmp_path / "run")
+
+
+def test_records_of_other_lanes_are_refused(tmp_path):
+    with pytest.raises(Kill):
+        runner.execute(toy(), tmp_path, "smoothfbo toy", stop_after(1))
+    other = dataclasses.replace(toy(), programs=toy().programs[::-1])
+    with pytest.raises(UsageError, match="holds records of other lanes"):
+        runner.execute(other, tmp_path, "smoothfbo toy", no_progress)
+
+
+def test_results_without_their_configuration_are_refused(complete, tmp_path):
+    shutil.copytree(complete, tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    with pytest.raises(UsageError, match=r"holds summary.json of a run but no config.json"):
+        runner.execute(toy(speed=2.0), tmp_path / "run", "smoothfbo toy", no_progress)
+
+
+def test_one_process_at_a_time(tmp_path):
+    study = toy()
+
+    def again(progress):
+        with pytest.raises(UsageError, match="another process is running in"):
+            runner.execute(study, tmp_path, "smoothfbo toy", no_progress)
+        raise Kill
+
+    with pytest.raises(Kill):
+        runner.execute(study, tmp_path, "smoothfbo toy", again)
+
+
 def test_checkpoints_return_the_same_bits(tmp_path):
     state = {
         "float": np.array([[0.1, np.nan, -np.inf]], np.float32),
@@ -377,7 +413,7 @@ def test_an_unfinished_run_has_no_report_yet(tmp_path, capsys):
     assert f"{folder} is not finished: go on with `smoothfbo resume {folder}`." in capsys.readouterr().err
 
 
-HOSTILE = '<script>document.title="owned"</script>&"\'</script>'
+HOSTILE = '<!--<script>document.title="owned"</script>&"\'</script>'
 PROBE = """
 <script>
 window.addEventListener("load", () => setTimeout(() => {

@@ -26,7 +26,7 @@ class CartPole(CartPoleConfig):
 
 
 def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:
-    from smoothfbo.commands.running import make_console, run_study, start_jax
+    from smoothfbo.commands.running import make_console, run_study, say, start_jax
 
     start_jax()
     from smoothfbo.experiments.cartpole_study import study
@@ -41,5 +41,5 @@ def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorbo
     store.write_json(folder / "best.json", store.read_json(folder / "summary.json")["best"])
     for line in report.as_text(folder):
         console.print(line)
-    console.print(f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
+    say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
     return 0

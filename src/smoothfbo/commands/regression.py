@@ -26,7 +26,7 @@ class Regression(RegressionConfig):
 
 
 def run_regression(config: RegressionConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:
-    from smoothfbo.commands.running import make_console, run_study, start_jax
+    from smoothfbo.commands.running import make_console, run_study, say, start_jax
 
     start_jax()
     from smoothfbo.experiments.regression_study import study
@@ -39,5 +39,5 @@ def run_regression(config: RegressionConfig, folder: Path, command: str, *, tens
         page = report.build(folder)
     for line in report.as_text(folder):
         console.print(line)
-    console.print(f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
+    say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
     return 0

@@ -24,7 +24,8 @@ def start_jax() -> None:
     flag = "xla_force_host_platform_device_count"
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={len(os.sched_getaffinity(0))}".strip()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={cores}".strip()
     from smoothfbo.runs.lanes import use_compilation_cache
 
     use_compilation_cache()
@@ -43,8 +44,7 @@ def run_study(study: "Study", folder: Path, command: str, console: "Console", *,
     """Run it or go on with it, with a progress bar. False if it was stopped; then how to go on has been said."""
     from smoothfbo.runs import runner
 
-    if runner.is_finished(folder):
-        console.print(f"{folder} holds the finished run of this configuration; nothing is left to run.")
+    finished = runner.is_finished(folder)
     try:
         with warnings_as_lines(), _bar(console) as tell, _tensorboard(folder if tensorboard else None) as log:
 
@@ -53,10 +53,17 @@ def run_study(study: "Study", folder: Path, command: str, console: "Console", *,
                 log(progress)
 
             runner.execute(study, folder, command, both)
-    except runner.Stopped:
+    except (runner.Stopped, KeyboardInterrupt):
         print(f"smoothfbo: stopped; go on with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
         return False
+    if finished:
+        say(console, f"{folder} holds the finished run of this configuration; nothing was left to run.")
     return True
+
+
+def say(console: "Console", text: str) -> None:
+    """A line as it is: names of folders are no markup."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

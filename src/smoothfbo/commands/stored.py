@@ -43,7 +43,7 @@ class Report:
 
     def run(self, command: str) -> int:
         del command
-        from smoothfbo.commands.running import make_console
+        from smoothfbo.commands.running import make_console, say
 
         if not self.folders:
             raise UsageError("report needs the folder of a run, or several.")
@@ -53,7 +53,7 @@ class Report:
                 raise UsageError(f"{folder} is not finished: go on with `smoothfbo resume {folder}`.")
         console = make_console()
         for page in pages(self.folders, descriptions, self.out):
-            console.print(f"Written: {page}")
+            say(console, f"Written: {page}")
         return 0
 
 
@@ -66,12 +66,45 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
     if kinds == {"theory"}:
         return [path for folder in folders for path in theory.draw(folder)]
     if kinds == {"cartpole"}:
-        return [cartpole.build(folder) for folder in folders]
+        return [cartpole.build(folders[0] if len(folders) == 1 else merge_cartpole(folders, descriptions, out))]
     if kinds == {"stream"}:
         return [stream.build(folder) for folder in folders]
     if len(folders) == 1:
         return [regression.build(folders[0])]
     return [regression.compare(list(folders), out)]
+
+
+def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> Path:
+    """One folder with the lanes of several runs (of other methods, say), summarised together."""
+    import pandas as pd
+
+    from smoothfbo.commands.presets import from_stored
+    from smoothfbo.experiments.cartpole_study import summarise
+    from smoothfbo.runs import store
+
+    differing = sorted(
+        name
+        for name in descriptions[0]["config"]
+        if name not in ("methods", "settings") and len({str(d["config"].get(name)) for d in descriptions}) > 1
+    )
+    if differing:
+        raise UsageError(f"these runs cannot be put together: they differ in {', '.join(differing)}.")
+    store.prepare(out)
+    methods = [method for description in descriptions for method in description["config"]["methods"]]
+    together = descriptions[0] | {
+        "command": "; ".join(description["command"] for description in descriptions),
+        "config": descriptions[0]["config"] | {"methods": list(dict.fromkeys(methods))},
+    }
+    config, _ = from_stored("cartpole", together["config"])
+    tables = {
+        name: pd.concat([store.read_table(folder / f"{name}.parquet") for folder in folders], ignore_index=True)
+        for name in ("metrics", "lanes")
+    }
+    store.write_json(out / "config.json", together)
+    for name, table in tables.items():
+        store.write_table(out / f"{name}.parquet", table)
+    store.write_json(out / "summary.json", summarise(config, tables["metrics"], tables["lanes"]))
+    return out
 
 
 def read_description(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from smoothfbo.hypergradients import (
 from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.smoothing import mixed_average, window_average
 
+Settings = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings
 POLE_ANGLE = 2  # its place in an observation
 
 
@@ -120,27 +122,35 @@ def record(state: State, info: Info) -> Float[Array, " 5"]:
     return jnp.stack([info.inner_loss, info.outer_loss, info.hypergradient_norm, info.used_norm, finite])
 
 
-def programs(config: CartPoleConfig, settings: Mapping[str, Mapping[str, float]] | None = None) -> list[Program]:
+def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[Program]:
     """One program per method; its lanes are environments × grid × seeds.
 
-    `settings` fixes the numbers of some methods: `{"fbo": {"inner_rate": 1e-3, …}, …}`, in place of the grid's.
+    `settings` fixes the numbers of some methods: `{"fbo": [{"inner_rate": 1e-3, …}, …], …}`, in place of the grid's.
     """
-    return [_program(config, method, (settings or {}).get(method, {})) for method in config.methods]
+    return [_program(config, method, (settings or {}).get(method, [{}])) for method in config.methods]
 
 
-def _program(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Program:
+def _grid(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """Every combination of the numbers that the setting leaves open."""
     unknown = sorted(set(setting) - set(GRID))
     if unknown:
         raise UsageError(f"settings of {method}: unknown {', '.join(unknown)}; known are {', '.join(GRID)}.")
     choices = {name: (setting[name],) if name in setting else getattr(config, name) for name in GRID}
     if not method.startswith("smooth-"):
         choices |= {"window": (1,), "mix": (1.0,)}
+    for values in product(*choices.values()):
+        numbers = dict(zip(GRID, values, strict=True))
+        yield numbers | {"window": int(numbers["window"])}
+
+
+def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str, float]]) -> Program:
+    grid = [numbers for setting in settings for numbers in _grid(config, method, setting)]
     lanes = tuple(
-        {"method": method, "environment": environment, **dict(zip(GRID, values, strict=True)), "seed": seed}
-        for environment, *values in product(config.environment, *choices.values())
+        {"method": method, "environment": environment, **numbers, "seed": seed}
+        for environment, numbers in product(config.environment, grid)
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     )
-    capacity = int(max(choices["window"]))
+    capacity = max(numbers["window"] for numbers in grid)
 
     def parts(numbers: Numbers) -> tuple[Online, Replay]:
         stream = replay(config, method, numbers)
@@ -187,10 +197,18 @@ def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
         temperature=numbers.temperature,
         target_rate=numbers.target_rate,
         exploration=config.exploration,
+        largest_value=largest_value(config.discount, numbers.temperature, environment.actions)
+        if config.bounded_values
+        else None,
         random_steps=config.random_steps,
         capacity=config.capacity,
         batch=config.batch,
     )
+
+
+def largest_value(discount: float, temperature: Any, actions: int) -> Any:
+    """(1 + α log(actions)) / (1 − γ): rewards of at most 1, and the policy's entropy, for ever."""
+    return (1 + temperature * math.log(actions)) / (1 - discount)
 
 
 def _row(
@@ -237,7 +255,10 @@ def _numbers(config: CartPoleConfig, lanes: tuple[dict[str, Any], ...]) -> Numbe
 
     def column(name: str) -> Array:
         kind = jnp.int32 if name in ("seed", "window") else dtype
-        return jnp.asarray([lane[name] for lane in lanes], kind)
+        factors = [
+            config.itd_factor if name == "inner_rate" and lane["method"].endswith("itd") else 1 for lane in lanes
+        ]
+        return jnp.asarray([lane[name] * factor for lane, factor in zip(lanes, factors, strict=True)], kind)
 
     intervals = jnp.asarray([(config.first_interval, last[lane["environment"]]) for lane in lanes], dtype)
     return Numbers(seed=column("seed"), interval=intervals, **{name: column(name) for name in GRID})

@@ -36,7 +36,9 @@ class CartPoleConfig:
     first_seed: int = 0
     """The seeds are first_seed, first_seed + 1, …"""
     inner_rate: tuple[float, ...] = (1e-3,)
-    """Learning rate of the Q networks (Adam; plain gradient descent for itd)."""
+    """Learning rate of the Q networks (Adam)."""
+    itd_factor: float = 100.0
+    """itd takes plain gradient steps in place of Adam's, with inner_rate times this."""
     outer_rate: tuple[float, ...] = (3e-4,)
     """Learning rate of the world model (Adam)."""
     target_rate: tuple[float, ...] = (5e-3,)
@@ -65,8 +67,10 @@ class CartPoleConfig:
     """Hidden layers of each Q network."""
     model_hidden: tuple[int, ...] = (3, 3)
     """Hidden layers of the transition and of the reward network; the paper's are too small on purpose."""
-    bounded: bool = True
-    """Keep the model's predictions within the range of what can happen, for all methods; else they may run away."""
+    bounded: bool = False
+    """Keep the model's predictions within the range of what can happen, for all methods (not in the paper)."""
+    bounded_values: bool = True
+    """Keep the soft values of target networks within what rewards in [0, 1] allow, for all methods."""
     first_interval: tuple[float, float] = (-0.2095, 0.06)
     """Rewarded pole angles at the beginning, low and high."""
     last_interval: tuple[float, float] = (-0.06, 0.2095)
@@ -75,6 +79,9 @@ class CartPoleConfig:
     settings: str = "none"
     """Where each method has its rates, window and mix from: none (the options above), tuned (what the package ships),
     or a file that the preset tune wrote (best.json in its folder)."""
+
+    candidates: bool = False
+    """Run all the good settings that the file names for each method, not only the best one."""
 
     def __post_init__(self) -> None:
         require_known("methods", self.methods, METHODS)
@@ -94,6 +101,7 @@ class CartPoleConfig:
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
         for value in self.mix:
             require(0 <= value <= 1, "mix", value, "between 0 and 1")
+        require(0 < self.itd_factor < float("inf"), "itd_factor", self.itd_factor, "positive and finite")
         require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")
         require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
         require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
@@ -114,6 +122,17 @@ PRESETS = {
     "paper": CartPoleConfig(
         methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"), settings="tuned"
     ),
+    "appendix": CartPoleConfig(
+        methods=("mle", "omd", "fbo", "smooth-fbo"),
+        environment=("drifting",),
+        steps=100_000,
+        seeds=20,
+        evaluate_every=5_000,
+        inner_rate=(3e-3,),
+        target_rate=(1e-2,),
+        window=(10, 100, 1_000),
+        mix=(0.0,),
+    ),
     "tune": CartPoleConfig(
         methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"),
         environment=("stationary",),
@@ -125,6 +144,16 @@ PRESETS = {
         temperature=(1e-3, 1e-2, 1e-1),
         outer_rate=(1e-4, 3e-4, 1e-3),
     ),
+    "retune": CartPoleConfig(
+        methods=("mle", "omd", "itd", "fbo", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo"),
+        environment=("stationary",),
+        steps=300_000,
+        seeds=8,
+        first_seed=1_002,
+        settings="out/cartpole-tune/best.json",
+        candidates=True,
+    ),
 }
-"""quick: minutes on 2 cores; paper: a million steps, for a GPU; tune: the paper's grid and the outer rate, in the
-stationary environment, on seeds that are never reported."""
+"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window; tune: the
+paper's grid and the outer rate, in the stationary environment, on seeds that are never reported; retune: the best five
+of each method once more, with more seeds."""

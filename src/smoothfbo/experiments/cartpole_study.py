@@ -1,7 +1,6 @@
 """The CartPole study: programs, measures, and what smoothing does to the return, with what confidence."""
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from smoothfbo.errors import UsageError
-from smoothfbo.experiments.cartpole import programs
+from smoothfbo.experiments.cartpole import Settings, programs
 from smoothfbo.experiments.cartpole_config import GRID, CartPoleConfig
 from smoothfbo.experiments.program import Measured, Program, Study
 from smoothfbo.experiments.statistics import (
@@ -24,15 +23,16 @@ from smoothfbo.experiments.statistics import (
 
 SETTINGS_VERSION = 1
 LATE = 5  # evaluations at the end whose mean tells settings apart in tuning
-Settings = Mapping[str, Mapping[str, float]]
+ENOUGH_SEEDS = 5
+CANDIDATES = 5  # settings of a method that a settings file keeps beside the best one
 
 
 def study(config: CartPoleConfig) -> Study:
-    settings = read_settings(config.settings)
+    settings = read_settings(config.settings, "candidates" if config.candidates else "methods")
     return Study("cartpole", config, programs(config, settings), measure, partial(summarise, config))
 
 
-def read_settings(source: str) -> Settings:
+def read_settings(source: str, part: str = "methods") -> Settings:
     """`tuned` is what the package ships, `none` is the options alone, everything else is a file of `tune`."""
     if source == "none":
         return {}
@@ -47,7 +47,7 @@ def read_settings(source: str) -> Settings:
         raise UsageError(
             f"--settings {source} is of version {version}; this smoothfbo reads version {SETTINGS_VERSION}."
         )
-    return content["methods"]
+    return content[part]
 
 
 def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -107,14 +107,23 @@ def improvements(lanes: Frame) -> Any:
 
 
 def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:
-    """For each method the numbers with the highest mean late return, in the form of a settings file."""
-    methods = {}
+    """For each method the numbers with the highest mean late return, in the form of a settings file.
+
+    With fewer than `ENOUGH_SEEDS` seeds a mean says little: then neighbours in the grid, which differ in one number,
+    count as much as the setting itself, so that a good region wins and not a lucky seed.
+    """
+    reach = 1 if config.seeds < ENOUGH_SEEDS else 0
+    candidates = {}
     for method, group in lanes.groupby("method", sort=False):
         means = group.groupby(list(GRID), sort=False)["late_return"].mean()
-        methods[str(method)] = dict(zip(GRID, map(float, np.atleast_1d(means.idxmax())), strict=True))
+        places = np.array(list(means.index), float)
+        near = (places[:, None] != places[None]).sum(axis=-1) <= reach
+        order = np.argsort(-(near @ means.to_numpy()) / near.sum(axis=1), kind="stable")
+        candidates[str(method)] = [dict(zip(GRID, map(float, places[index]), strict=True)) for index in order]
     return {
         "version": SETTINGS_VERSION,
         "steps": config.steps,
         "seeds": [config.first_seed, config.first_seed + config.seeds - 1],
-        "methods": methods,
+        "methods": {method: settings[:1] for method, settings in candidates.items()},
+        "candidates": {method: settings[:CANDIDATES] for method, settings in candidates.items()},
     }

@@ -27,6 +27,7 @@ from smoothfbo.streams import DriftingRegression, Jumps, Sinusoidal
 from smoothfbo.streams.regression import decay, per_lag
 
 WEIGHTINGS = {"per-lag": per_lag, "decay": decay}
+PROBE = 2**31 - 1  # what sets the probe's randomness apart from the round's own
 TEST_POINTS = 128  # inputs on which the inner function is compared with the exact one
 
 
@@ -56,7 +57,8 @@ def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> Dri
     """The seed draws the truth, too: a mean over seeds is a mean over problems."""
     drifts: dict[str, Callable[..., Any]] = {
         "sinusoidal": lambda: Sinusoidal(numbers.amplitude, numbers.frequency),
-        "jumps": lambda: Jumps(numbers.amplitude, config.jump_interval, numbers.seed),
+        # A number of its own, so that no level of the drift is drawn with a key that is used elsewhere.
+        "jumps": lambda: Jumps(numbers.amplitude, config.jump_interval, numbers.seed + jnp.uint32(2**31)),
     }
     return DriftingRegression(
         _key(numbers, 0),
@@ -181,6 +183,9 @@ def probe(
 ) -> dict[str, Float[Array, ""]]:
     """‖b_t‖² and E‖ζ_t‖² of the coming round, from several draws of its data (Lemma 5.1's bias and noise).
 
+    Both are conditional on the past, as in the paper: what the stored batches and the warm-started networks carry from
+    earlier rounds counts as bias, although most of it averages out over time.
+
     The mean ḡ of n draws of ĝ_t has E‖ḡ − ∇F_t‖² = ‖b_t‖² + E‖ζ_t‖²/n, so the second term is taken off.
     """
     if draws < 2:
@@ -188,11 +193,13 @@ def probe(
     learner, round = state.learner, state.learner.round
 
     def draw(key: Array) -> Array:
-        _, data, _ = source(state.stream, round, key, learner)
-        estimate, _ = algorithm.hypergradient(algorithm.problem, learner.outer, learner.hypergradient, data, key)
+        key_data, key_estimate = jax.random.split(key)
+        _, data, _ = source(state.stream, round, key_data, learner)
+        warm = learner.hypergradient
+        estimate, _ = algorithm.hypergradient(algorithm.problem, learner.outer, warm, data, key_estimate)
         return estimate.gradient
 
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), 1)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), PROBE)
     gradients = jax.vmap(draw)(jax.random.split(key, draws))
     mean = jnp.mean(gradients, axis=0)
     noise = jnp.sum((gradients - mean) ** 2) / (draws - 1)

@@ -1,7 +1,7 @@
 """Configuration of the non-stationary regression. No jax here: `--help` must be quick."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -11,6 +11,7 @@ ESTIMATORS = ("unrolled", "aid", "fbo", "exact")
 METHODS = (*ESTIMATORS, *(f"smooth-{name}" for name in ESTIMATORS), "uniform")
 DRIFTS = ("sinusoidal", "jumps")
 WEIGHTS = ("per-lag", "decay")
+FACTORS = ("weights", "outer_rate", "inner_rate", "batch", "inner_steps")  # options with several values, crossed
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,6 @@ REGIMES = {
     "fast": Regime(frequency=4.0),
     "slow": Regime(frequency=0.25),
     "normalised": Regime(rate=1e-3, normalised=True),
-}
-
-# The outer rate with the smallest exact objective (mean over the second half of the rounds), by method and window.
-# From `smoothfbo regression --preset tune`, on seeds that are not used for anything else.
-TUNED_RATES = {
-    "default": {
-        ("unrolled", 1): 1_000.0,
-        ("aid", 1): 10.0,
-        ("fbo", 1): 100.0,
-        ("smooth-fbo", 10): 100.0,
-        ("smooth-fbo", 100): 100.0,
-    },
-    "noisy": {("fbo", 1): 100.0, ("smooth-fbo", 10): 100.0, ("smooth-fbo", 100): 100.0},
-    "fast": {("fbo", 1): 1_000.0, ("smooth-fbo", 10): 1_000.0, ("smooth-fbo", 100): 1_000.0},
-    "normalised": {("fbo", 1): 0.1, ("smooth-fbo", 10): 0.1, ("smooth-fbo", 100): 0.1},
 }
 
 
@@ -107,7 +93,9 @@ class RegressionConfig:
     methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "exact", "uniform")
     """Of unrolled, aid, fbo, exact (the true hypergradient), each also as smooth-..., and uniform (weights stay 1)."""
     windows: tuple[int, ...] = (1, 5, 10, 50, 100, 250, 500)
-    """Smoothing windows w of the smooth-... methods; the others have w = 1."""
+    """Smoothing windows w of smooth-fbo; methods without smooth-... have w = 1."""
+    baseline_windows: tuple[int, ...] = (10, 100)
+    """Smoothing windows of the other smooth-... methods; those that are not among --windows are left out."""
     drift: tuple[str, ...] = ("sinusoidal",)
     """How the truth moves: sinusoidal, jumps."""
     weights: tuple[str, ...] = ("per-lag",)
@@ -188,8 +176,11 @@ class RegressionConfig:
         ):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
-        for name in ("windows", "outer_rate", "inner_rate", "batch", "inner_steps", "sweep_windows"):
+        for name in ("windows", "baseline_windows", *FACTORS[1:], "sweep_windows"):
             require_rising(name, getattr(self, name))
+        smooth_alone = all(method.startswith("smooth-") for method in self.methods) and max(self.windows) == 1
+        require(not smooth_alone, "windows", 1, "above 1 somewhere where all methods are smooth-...")
+        require("uniform" not in self.sweep_methods, "sweep_methods", "uniform", "methods that have an outer rate")
         for name in ("windows", "sweep_windows") if self.sweep_rates else ("windows",):
             for window in getattr(self, name):
                 require(1 <= window <= self.rounds, name, window, f"between 1 and rounds = {self.rounds}")
@@ -210,6 +201,16 @@ class RegressionConfig:
         require(0 <= self.first_seed < 2**31, "first_seed", self.first_seed, "between 0 and 2147483647")
         require(self.probe_draws == 0 or self.probe_draws >= 2, "probe_draws", self.probe_draws, "0 or at least 2")
 
+    @property
+    def base(self) -> dict[str, Any]:
+        """The value of each factor in the main comparison: the usual one where it is among them, else the first."""
+        usual = {field.name: field.default for field in fields(RegressionConfig)}
+        chosen = {
+            name: usual[name][0] if usual[name][0] in getattr(self, name) else getattr(self, name)[0]  # pyright: ignore[reportIndexIssue]
+            for name in FACTORS
+        }
+        return chosen | {"adjoint_rate": self.adjoint_rate}
+
     def lanes(self) -> Iterator[Lane]:
         """All lanes, each once."""
         return iter(dict.fromkeys([*self._main(), *self._sweep(), *self._paper()]))
@@ -221,14 +222,18 @@ class RegressionConfig:
             base = self._lane(method, drift, weights)
             if method != "uniform":
                 base = replace(base, outer_rate=outer)
-            yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), self.windows)
+            shared = tuple(window for window in self.windows if window in self.baseline_windows)
+            windows = self.windows if method == "smooth-fbo" else shared
+            yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), windows)
 
     def _sweep(self) -> Iterator[Lane]:
         for method, regime, rate in product(self.sweep_methods, self.sweep_regimes, self.sweep_rates):
+            change = REGIMES[regime]
+            if change.frequency != 1 and self.drift[0] == "jumps":
+                continue  # jumps have no frequency
             if regime == "default" or method in ("fbo", "smooth-fbo"):
-                change = REGIMES[regime]
                 lane = replace(
-                    self._lane(method, self.drift[0], self.weights[0]),
+                    self._lane(method, self.drift[0], self.base["weights"]),
                     regime=regime,
                     outer_rate=float(f"{rate * change.rate:.6g}"),  # 0.1, not 0.1 and its rounding error
                     normalised=change.normalised,
@@ -240,16 +245,16 @@ class RegressionConfig:
     def _paper(self) -> Iterator[Lane]:
         if self.paper_values:
             for method in ("fbo", "smooth-fbo"):
-                lane = self._lane(method, self.drift[0], self.weights[0])
+                lane = self._lane(method, self.drift[0], self.base["weights"])
                 lane = replace(lane, outer_rate=1e-3, inner_rate=1e-4, adjoint_rate=1e-4)
                 yield from self._over_windows(lane, self.windows)
 
     def _lane(self, method: str, drift: str, weights: str) -> Lane:
         return Lane(
             method=method, window=1, drift=drift, weights=weights, regime="default",
-            outer_rate=0.0 if method == "uniform" else self.outer_rate[0], inner_rate=self.inner_rate[0],
+            outer_rate=0.0 if method == "uniform" else self.base["outer_rate"], inner_rate=self.base["inner_rate"],
             adjoint_rate=self.adjoint_rate, noise=self.noise, amplitude=self.amplitude, frequency=self.frequency,
-            batch=self.batch[0], inner_steps=self.inner_steps[0], seed=0, normalised=False,
+            batch=self.base["batch"], inner_steps=self.base["inner_steps"], seed=0, normalised=False,
         )  # fmt: skip
 
     def _over_windows(self, lane: Lane, windows: tuple[int, ...]) -> Iterator[Lane]:
@@ -266,7 +271,7 @@ PRESETS = {
     "paper": RegressionConfig(
         methods=METHODS,
         drift=DRIFTS,
-        sweep_rates=(3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0),
+        sweep_rates=(10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0),
         paper_values=True,
         record_every=5,
     ),
@@ -282,9 +287,9 @@ PRESETS = {
     ),
     "tune": RegressionConfig(
         methods=("uniform",),
-        seeds=6,
+        seeds=4,
         first_seed=1_000,
-        sweep_rates=(1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0),
+        sweep_rates=(3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0),
         probe_draws=0,
         record_every=10,
     ),

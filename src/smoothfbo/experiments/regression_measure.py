@@ -21,13 +21,15 @@ TOTALS = {
     "proxy": "used_squared",
     "raw": "raw_squared",
     "regret": "regret_squared",
-    "regret_now": "exact_squared",
+    "regret_1": "exact_squared",
+    "regret_100": "regret_100_squared",
     "tracking": "tracking_squared",
     "error": "error_squared",
 }
+COMMON_WINDOW = 100  # every lane is also scored by BLR_100, whatever its own window: that can be compared
 LATE_MEANS = ("excess", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
 PROBED = ("bias_squared", "noise_squared")
-HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "variance", "skipped")
+HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "skipped")
 
 
 def measure(config: RegressionConfig, program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -44,27 +46,32 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
 def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """One array over rounds per metric, in float64."""
     weighting, outers = WEIGHTINGS[lane.weights], jnp.asarray(records["outer"])
-    now, windowed = (discrepancies(config, _truth_of(lane), len(outers), window) for window in (1, lane.window))
+    now, windowed, common = (
+        discrepancies(config, _truth_of(lane), len(outers), window) for window in (1, lane.window, COMMON_WINDOW)
+    )
     value, gradient, share = _exact(weighting, now, outers)
     _, target, _ = _exact(weighting, windowed, outers)  # ∇F_{t,w}(λ_t): F_{t,w} has the mean of the last w matrices
+    _, target_100, _ = _exact(weighting, common, outers)
     historical = _window_mean(gradient, lane.window)
-    raw, used, gradient, target, historical, share = map(
-        _rows, (records["raw"], records["used"], gradient, target, historical, share)
+    raw, used, gradient, target, target_100, historical, share = map(
+        _rows, (records["raw"], records["used"], gradient, target, target_100, historical, share)
     )
     squares = {
         "raw_squared": _square(raw),
         "used_squared": _square(used),
         "exact_squared": _square(gradient),
         "regret_squared": _square(target),
+        "regret_100_squared": _square(target_100),
         "tracking_squared": _square(historical - target),
         "error_squared": _square(used - target),
     }
     return {
         **{name: np.asarray(records[name], float) for name in ("outer_loss", "inner_loss", "skipped")},
         "excess": np.asarray(value, float),
+        "scale": np.sum(np.asarray(records["outer"], float).reshape(len(outers), -1), axis=1),
         **squares,
         "proxy": np.cumsum(squares["used_squared"]),
-        "regret": np.cumsum(squares["regret_squared"]),
+        "regret_1": np.cumsum(squares["exact_squared"]),
         "cosine_raw": _cosine(raw, gradient),
         "cosine_used": _cosine(used, gradient),
         **{
@@ -82,9 +89,11 @@ def headlines(columns: dict[str, np.ndarray], records: dict[str, np.ndarray]) ->
     late = slice(len(columns["excess"]) // 2, None)
     return {
         **{name: float(np.sum(columns[column])) for name, column in TOTALS.items()},
-        **{name: _mean(columns[name][late]) for name in LATE_MEANS if name in columns},
+        **{name: _mean(columns[name][late]) for name in LATE_MEANS if name in columns and name != "excess"},
+        "excess": float(np.mean(columns["excess"][late])),  # not finite if λ = 0 was ever played: then the lane failed
         **{name: _mean(columns[name]) for name in PROBED if name in columns},
-        "excess_all": _mean(columns["excess"]),
+        "excess_all": float(np.mean(columns["excess"])),
+        "scale": float(columns["scale"][-1]),
         "variance": float(_rows(records["used"])[late].var(axis=0).sum()),
         "skipped": float(columns["skipped"][-1]),
     }
@@ -156,6 +165,7 @@ def _cosine(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> float:
+    """Of what there is: probed columns have gaps, and a cosine with a zero vector is none."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
 

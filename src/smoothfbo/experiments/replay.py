@@ -9,7 +9,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.environments.base import AbstractEnvironment
-from smoothfbo.experiments.soft_q import Experience, ModelTarget, StateAction, TwinQ, WorldModel, bellman_target
+from smoothfbo.experiments.soft_q import (
+    Experience,
+    ModelTarget,
+    StateAction,
+    TwinQ,
+    WorldModel,
+    bellman_target,
+    possible_value,
+)
 from smoothfbo.experiments.soft_q import soft_q_problem as problem_of
 from smoothfbo.problem import Data, Problem, Samples
 from smoothfbo.stream import AbstractStream
@@ -50,6 +58,7 @@ class Replay(AbstractStream):
     temperature: Number = 0.01  # α
     target_rate: Number = 0.005  # τ
     exploration: Number = 0.1
+    largest_value: Number | None = None  # that a state can have; None is no bound
     random_steps: int = eqx.field(static=True, default=1_000)
     capacity: int = eqx.field(static=True, default=100_000)
     batch: int = eqx.field(static=True, default=256)
@@ -113,7 +122,7 @@ class Replay(AbstractStream):
         return (1 - share) * soft + share / self.environment.actions
 
     def model_target(self, target: Float[Array, "2 parameters"]) -> ModelTarget:
-        return ModelTarget(self.model, self.q, target, self.discount, self.temperature)
+        return ModelTarget(self.model, self.q, target, self.discount, self.temperature, self.largest_value)
 
     def _act(
         self, state: ReplayState, policy: Array, uniform: Array, time: Int[Array, ""], slot: Int[Array, ""]
@@ -150,7 +159,7 @@ class Replay(AbstractStream):
         x = StateAction(batch[:, :size], batch[:, size : size + actions])
         following, reward, terminated = batch[:, size + actions : -2], batch[:, -2], batch[:, -1]
         values = jax.vmap(self.q.soft_value, in_axes=(None, 0, None))(state.target, following, self.temperature)
-        target = bellman_target(reward, terminated, values, self.discount)
+        target = bellman_target(reward, terminated, possible_value(values, self.largest_value), self.discount)
         samples = Samples(x, Experience(reward, following, terminated, target))
         return Data(samples, samples)
 

@@ -103,10 +103,9 @@ class WorldModel(eqx.Module):
     Both networks have the same form, so that they run as one; of the reward's only the first output is used.
 
     With `limits` b, predictions stay in the range of what can happen: observations s/(1 + |s|/b), and rewards in
-    [0, 1], ½ + ½ r/(1 + |r|). Without them values have no bound: a ReLU network goes on in a straight line, so that a
-    model that strays from the data finds states of any value, is believed by the inner problem, and through the target
-    networks by the outer one, too; hypergradients then grow without end. The slope of these bounds falls slowly: with
-    tanh, whose slope is zero in floating point soon after, a model that strays once never comes back.
+    [0, 1], ½ + ½ r/(1 + |r|). Without them nothing keeps a model near the data, and a ReLU network gives the states
+    that it invents values without bound. The slope of these bounds falls slowly, so that a model can come back; that
+    of tanh is zero in floating point soon after.
     """
 
     network: Perceptron
@@ -149,11 +148,22 @@ class ModelTarget(eqx.Module):
     target: Float[Array, "2 parameters"]  # h̄_t, the lagged networks: a leaf of the problem of round t
     discount: Number
     temperature: Number
+    largest_value: Number | None = None
 
     def __call__(self, outer: Float[Array, "2 parameters"], x: StateAction, y: Experience) -> Float[Array, ""]:
         following, reward = self.model(outer, x)
         value = self.q.soft_value(self.target, following, self.temperature)
-        return bellman_target(reward, y.terminated, value, self.discount)
+        return bellman_target(reward, y.terminated, possible_value(value, self.largest_value), self.discount)
+
+
+def possible_value(value: Float[Array, "..."], largest: Number | None) -> Float[Array, "..."]:
+    """The value within [0, largest]; None is no bound.
+
+    With rewards in [0, 1] no policy is worth less than 0 or more than (1 + α log(actions)) / (1 − γ), so the bound
+    leaves every solution as it is. Without it a world model may invent states of any value: values, hypergradients
+    and the model then drive each other up without end.
+    """
+    return value if largest is None else jnp.clip(value, 0, jnp.asarray(largest, value.dtype))
 
 
 def bellman_target(

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from smoothfbo.experiments.regression import TEST_POINTS
+from smoothfbo.experiments.regression_claims import at_base
+from smoothfbo.experiments.regression_config import FACTORS
 from smoothfbo.experiments.statistics import Frame, bands
 from smoothfbo.report.charts import PALETTE, Chart, HeatMap, Series
 
@@ -12,21 +15,18 @@ COLOURS = {
     "fbo": "#0072b2", "smooth-fbo": "#009e73", "unrolled": "#d55e00", "aid": "#cc79a7", "exact": "#000000",
     "uniform": "#777777", "smooth-unrolled": "#e69f00", "smooth-aid": "#8b5a2b", "smooth-exact": "#555555",
 }  # fmt: skip
-WINDOW_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#7fbf4d", "#e69f00", "#d55e00", "#cc79a7", "#8b5a2b")
+# Windows from light to dark green, unlike the colour of any other method.
+WINDOW_COLOURS = ("#b7e4c7", "#8fd3a8", "#63bd86", "#3fa66a", "#258d52", "#13713d", "#0a5229", "#053619")
 NAMES = {"fbo": "FBO", "smooth-fbo": "SmoothFBO", "unrolled": "unrolled", "aid": "AID", "exact": "exact hypergradient",
          "uniform": "uniform weights", "smooth-unrolled": "smoothed unrolled", "smooth-aid": "smoothed AID",
          "smooth-exact": "smoothed exact"}  # fmt: skip
-FACTORS = ("weights", "outer_rate", "inner_rate", "batch", "inner_steps")
 SMOOTHED = 21  # rounds of the running mean in charts of noisy quantities
 
 
-def base_lanes(frame: Frame, settings: dict[str, Any], drift: str) -> Frame:
+def main_lanes(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
     """The lanes of the main comparison: one setting of everything but method and window."""
-    chosen = (frame["drift"] == drift) & (frame["regime"] == "default")
-    for name in ("weights", "inner_rate", "batch", "inner_steps"):
-        chosen &= frame[name] == settings[name][0]
-    rates = (settings["outer_rate"][0], 0.0)
-    return frame[chosen & frame["outer_rate"].isin(rates)]
+    frame = at_base(frame[frame["regime"] == "default"], base, drift)
+    return frame[frame["outer_rate"].isin((base["outer_rate"], 0.0))]
 
 
 def label(method: str, window: int) -> str:
@@ -43,7 +43,7 @@ def _entries(frame: Frame) -> Iterator[tuple[str, int, str, Frame]]:
     for method, window in pairs:
         colour = COLOURS[method]
         if method == "smooth-fbo" and len(windows) > 1:
-            colour = WINDOW_COLOURS[(windows.index(window) + 2) % len(WINDOW_COLOURS)]
+            colour = WINDOW_COLOURS[round((windows.index(window) + 1) / len(windows) * (len(WINDOW_COLOURS) - 1))]
         yield method, window, colour, frame[(frame["method"] == method) & (frame["window"] == window)]
 
 
@@ -89,9 +89,10 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
         log_y=True,
     )  # fmt: skip
     yield Chart(
-        name + "regret", "True regret BLR_w over time",
-        "Σ‖∇F_{t,w}(λ_t)‖² with the exact gradients at the current point, each method with its own w.",
-        "round", "BLR_w", lines(frame, "regret", methods=(*PLAIN, "exact")), log_y=True,
+        name + "regret", "True regret BLR_1 over time",
+        "Σ‖∇F_t(λ_t)‖² with the exact gradients at the current point. They shrink as Σλ grows, so a small regret is "
+        "not yet a small objective.",
+        "round", "BLR_1", lines(frame, "regret_1", methods=(*PLAIN, "exact")), log_y=True,
     )  # fmt: skip
     yield Chart(
         name + "loss", "Hold-out loss", f"Mean squared error on the newest batch before it is learnt, running mean of "
@@ -104,7 +105,7 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
     )  # fmt: skip
     yield Chart(
         name + "inner_error", "Error of the inner function against the exact solution h*",
-        f"E‖ĥ − h*‖², running mean of {SMOOTHED} rounds, on 128 fixed inputs.",
+        f"E‖ĥ − h*‖², running mean of {SMOOTHED} rounds, on {TEST_POINTS} fixed inputs.",
         "round", "E‖ĥ − h*‖²", lines(frame, "inner_error", running=SMOOTHED, methods=(*PLAIN, "uniform")), log_y=True,
     )  # fmt: skip
 
@@ -184,7 +185,6 @@ def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Itera
 
 
 def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
-    lanes = lanes[lanes["inner_rate"] == settings["inner_rate"][0]]
     for regime in settings["sweep_regimes"]:
         here = lanes[lanes["regime"] == regime]
         if regime == "default":
@@ -209,15 +209,15 @@ def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
             )  # fmt: skip
 
 
-def at_paper_rates(frame: Frame) -> Iterator[Chart]:
+def at_paper_rates(frame: Frame, uniform: Frame) -> Iterator[Chart]:
     yield Chart(
         "paper_proxy", "Cumulative proxy at the paper's rates", "FBO against SmoothFBO.", "round", "Σ ‖g̃‖²",
         lines(frame, "proxy"), log_y=True,
     )  # fmt: skip
     yield Chart(
         "paper_objective", "Exact objective at the paper's rates",
-        f"Running mean of {SMOOTHED} rounds: the same for all.", "round", "F_t(λ_t) − σ²",
-        lines(frame, "excess", running=SMOOTHED),
+        f"Running mean of {SMOOTHED} rounds, beside uniform weights.", "round", "F_t(λ_t) − σ²",
+        lines(frame, "excess", running=SMOOTHED) + lines(uniform, "excess", running=SMOOTHED),
     )  # fmt: skip
 
 

@@ -71,6 +71,7 @@ class Checkpoints:
             except Exception as error:  # whatever is wrong with it, the one before it may be intact
                 text = f"checkpoint {path} is damaged ({store.reason(error)}); trying the one before it"
                 warnings.warn(text, stacklevel=2)
+                shutil.rmtree(path, ignore_errors=True)  # else it would count among the two that are kept
                 continue
             yield int(path.name), jax.tree.unflatten(structure, values)
 

@@ -1,8 +1,12 @@
 """Runs a study in compiled chunks, with progress, records and checkpoints between them; killed, it goes on."""
 
+import fcntl
+import json
+import os
 import shutil
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +16,7 @@ import jax
 import numpy as np
 import pandas as pd
 
+from smoothfbo.errors import UsageError
 from smoothfbo.experiments.program import Program, Study
 from smoothfbo.runs import store
 from smoothfbo.runs.checkpoints import Checkpoints
@@ -41,16 +46,20 @@ def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
     """Run what is not done yet and write metrics.parquet, lanes.parquet and summary.json."""
     description = store.describe_run(study.experiment, command, study.config, [str(d) for d in jax.devices()])
     store.claim(folder, study.experiment, description)
-    if is_finished(folder):
-        return
     work = folder / "progress"
+    if is_finished(folder):
+        shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
+        return
+    store.prepare(work)
     total = sum(len(program.lanes) * program.chunks * program.chunk for program in study.programs)
     done = 0
-    with _stop_on_interrupt() as stop_requested:
+    with _alone(work), _stop_on_interrupt() as stop_requested:
         for index, program in enumerate(study.programs):
             place = work / f"{index:03d}"
-            store.prepare(place)
+            _claim_place(place, program)
             done = _run_program(program, place, tell, done, total, stop_requested)
+        if stop_requested():
+            raise Stopped
     tell(Progress("measuring", total, total, None, None))
     measured = [
         study.measure(program, read_records(program, work / f"{index:03d}"))
@@ -62,6 +71,17 @@ def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
     store.write_table(folder / "lanes.parquet", lanes)
     store.write_json(folder / "summary.json", study.summarise(rounds, lanes))
     shutil.rmtree(work, ignore_errors=True)
+
+
+def _claim_place(place: Path, program: Program) -> None:
+    """What is stored there must be of these lanes: another version of the software may order them otherwise."""
+    store.prepare(place)
+    content = json.loads(json.dumps({"name": program.name, "lanes": program.lanes}))
+    path = place / "program.json"
+    if path.exists() and store.read_json(path) != content:
+        raise UsageError(f"{place} holds records of other lanes (of another version?); give another folder with --out.")
+    if not path.exists():
+        store.write_json(path, content)
 
 
 def is_finished(folder: Path) -> bool:
@@ -119,11 +139,28 @@ def _records_file(place: Path, chunk: int) -> Path:
 
 
 def _records_until(place: Path, chunks: int) -> int:
-    """How many chunks, from the first on, have their records."""
+    """How many chunks, from the first on, have their records; a file that cannot be read counts as missing."""
     for chunk in range(chunks):
-        if not _records_file(place, chunk).exists():
+        path = _records_file(place, chunk)
+        if not path.exists():
+            return chunk
+        try:
+            store.read_arrays(path)
+        except Exception as error:
+            warnings.warn(f"{path} is damaged ({store.reason(error)}); its rounds are run again", stacklevel=2)
             return chunk
     return chunks
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """One process at a time in a folder."""
+    with (work / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another process is running in {work.parent}; wait for it, or stop it first.") from None
+        yield
 
 
 @contextmanager
@@ -137,6 +174,7 @@ def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
+        os.write(2, b"stopping after this chunk; Ctrl-C again stops at once\n")
 
     try:
         former = signal.signal(signal.SIGINT, ask)

@@ -43,6 +43,8 @@ def write(path: Path, save: Callable[[Path], Any]) -> None:
     temporary = path.with_name(f".partial-{path.name}")  # the suffix stays: writers choose the format by it
     try:
         save(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())  # else a power cut may keep the name and lose the content
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {reason(error)}.") from error
@@ -88,7 +90,7 @@ def describe_run(experiment: str, command: str, config: Any, devices: list[str])
         "experiment": experiment,
         "command": command,
         "config": dataclasses.asdict(config),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "versions": {name: _version(name) for name in PACKAGES},
         "commit": _commit(),
         "python": platform.python_version(),
         "devices": devices,
@@ -97,9 +99,18 @@ def describe_run(experiment: str, command: str, config: Any, devices: list[str])
     }
 
 
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # run from its source, not installed
+        return None
+
+
 def _commit() -> str | None:
-    """The commit of the source, where it is a git checkout."""
-    source = Path(__file__).parent
+    """The commit of the source, where it is a git checkout of this project."""
+    source = Path(__file__).parents[3]
+    if not (source / ".git").exists():
+        return None
     try:
         call = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         result = subprocess.run(call, capture_output=True, text=True, timeout=10, check=False)
@@ -113,6 +124,9 @@ def claim(folder: Path, experiment: str, description: dict[str, Any]) -> None:
     prepare(folder)
     path = folder / "config.json"
     if not path.exists():
+        left = [name for name in ("summary.json", "metrics.parquet", "progress") if (folder / name).exists()]
+        if left:
+            raise UsageError(f"--out {folder} holds {left[0]} of a run but no config.json; give another folder.")
         write_json(path, description)
         return
     stored = read_json(path)
@@ -130,7 +144,7 @@ def claim(folder: Path, experiment: str, description: dict[str, Any]) -> None:
         raise UsageError(
             f"--out {folder} holds a run of another configuration ({'; '.join(different)}); give another folder."
         )
-    for name in ("versions", "devices"):
+    for name in ("versions", "commit", "devices"):
         if stored.get(name) != description[name]:
             warnings.warn(
                 f"{folder} was begun with other {name}; the last bits of its figures may differ", stacklevel=2

@@ -1,0 +1,171 @@
+"""The CartPole study's statistics, settings files, tables and command line; training is tested elsewhere."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from smoothfbo import cli
+from smoothfbo.errors import UsageError
+from smoothfbo.experiments import cartpole_study
+from smoothfbo.experiments.cartpole_config import GRID, METHODS, PRESETS, CartPoleConfig
+from smoothfbo.experiments.program import Program
+from smoothfbo.experiments.statistics import bootstrap, interquartile_mean, probability_of_improvement
+from smoothfbo.report import cartpole as report
+from smoothfbo.runs import store
+
+
+def test_interquartile_mean_is_the_mean_of_the_middle_half():
+    np.testing.assert_allclose(interquartile_mean([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 100.0]), np.mean([2, 3, 4, 5]))
+
+
+def test_probability_of_improvement_counts_pairs():
+    ours, theirs = np.array([[3.0, 1.0]]), np.array([[2.0, 1.0, 0.0]])
+    np.testing.assert_allclose(probability_of_improvement(ours, theirs), [(3 + 1 + 0.5) / 6])
+    u = stats.mannwhitneyu(ours[0], theirs[0]).statistic
+    np.testing.assert_allclose(probability_of_improvement(ours, theirs), [u / 6])
+
+
+def test_bootstrap_intervals_are_near_those_of_the_normal_distribution():
+    values = np.random.default_rng(1).normal(3.0, 2.0, 400)
+    result = bootstrap([values], lambda x: x.mean(axis=-1))
+    np.testing.assert_allclose(result["mean"], values.mean())
+    half = 1.96 * values.std() / np.sqrt(400)
+    np.testing.assert_allclose([result["low"], result["high"]], values.mean() + np.array([-half, half]), atol=0.03)
+    assert bootstrap([[5.0]], interquartile_mean)["low"] is None
+
+
+def program(method, environment, seeds):
+    lanes = tuple(
+        {"method": method, "environment": environment, "inner_rate": 1e-3, "outer_rate": 3e-4, "target_rate": 0.01,
+         "temperature": 0.01, "window": 1, "mix": 1.0, "seed": seed} for seed in range(seeds)
+    )  # fmt: skip
+    return Program(method, lanes, {"seed": jnp.arange(seeds)}, lambda n: n, lambda n, s: (s, {}), 30, 10)
+
+
+def records(returns):
+    """Of three evaluations: `returns` has axes (lane, evaluation)."""
+    returns = np.asarray(returns, float)
+    names = ("pole_angle", "hypergradient_norm", "skipped")
+    rows = {name: np.ones_like(returns) for name in names}
+    finite = np.ones_like(returns, bool)
+    finite[0, -1] = False
+    return rows | {
+        "round": np.tile([9, 19, 29], (len(returns), 1)), "return_mean": returns, "used_squares": returns * 0 + 2.0,
+        "hypergradient_squares": returns * 0 + 3.0, "finite": finite, "reward_low": returns * 0 - 0.2,
+        "reward_high": returns * 0 + 0.1,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def tables():
+    fbo = cartpole_study.measure(program("fbo", "drifting", 2), records([[1, 2, 3], [4, 5, 6]]))
+    smooth = cartpole_study.measure(program("smooth-fbo", "drifting", 2), records([[10, 20, 30], [40, 50, 60]]))
+    return (
+        pd.concat([getattr(part, name) for part in (fbo, smooth)], ignore_index=True) for name in ("rounds", "lanes")
+    )
+
+
+def test_headlines_of_a_lane(tables):
+    rounds, lanes = tables
+    first = lanes.iloc[0]
+    assert (first["final_return"], first["mean_return"], first["cumulative_return"]) == (3, 2, 6)
+    assert (first["proxy"], first["raw"]) == (6, 9)
+    assert lanes["frozen"].tolist() == [1, 0, 1, 0]
+    assert rounds["cumulative_return"].tolist()[:3] == [1, 3, 6]
+
+
+def test_summary_says_max_mean_min_and_the_probability_of_improvement(tables):
+    summary = cartpole_study.summarise(CartPoleConfig(), *tables)
+    json.dumps(summary, allow_nan=False)
+    smooth = next(group for group in summary["groups"] if group["method"] == "smooth-fbo")
+    assert (smooth["max"], smooth["mean"], smooth["min"], smooth["frozen"]) == (60, 45, 30, 1)
+    (entry,) = summary["improvement"]
+    assert (entry["other"], entry["probability"]["mean"], entry["difference"]["mean"]) == ("fbo", 1.0, 40.5)
+
+
+def grid_lanes(scores, seeds):
+    """Lanes over two inner rates and three target rates with the given late returns."""
+    rows = []
+    for (inner, target), score in scores.items():
+        for seed in range(seeds):
+            base = {"method": "fbo", "environment": "stationary", "outer_rate": 1.0, "temperature": 1.0}
+            rows.append(base | {"inner_rate": inner, "target_rate": target, "window": 1, "mix": 1.0, "seed": seed,
+                                "late_return": score})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_tuning_prefers_a_good_region_when_seeds_are_few_and_the_mean_when_they_are_many():
+    lucky, plateau = (1.0, 1.0), (2.0, 1.0)
+    scores = {(1.0, 1.0): 10, (1.0, 2.0): 0, (1.0, 3.0): 0, (2.0, 1.0): 8, (2.0, 2.0): 9, (2.0, 3.0): 8}
+    for seeds, expected in ((2, plateau), (8, lucky)):
+        config = CartPoleConfig(seeds=seeds)
+        best = cartpole_study.best_settings(config, grid_lanes(scores, seeds))
+        (setting,) = best["methods"]["fbo"]
+        assert (setting["inner_rate"], setting["target_rate"]) == expected
+        assert len(best["candidates"]["fbo"]) == 5
+        assert set(setting) == set(GRID)
+
+
+def test_shipped_settings_cover_the_paper_and_were_not_tuned_on_reported_seeds():
+    settings = cartpole_study.read_settings("tuned")
+    assert set(PRESETS["paper"].methods) <= set(settings) <= set(METHODS)
+    reported = range(PRESETS["paper"].first_seed, PRESETS["paper"].first_seed + PRESETS["paper"].seeds)
+    for name in ("tune", "retune"):
+        preset = PRESETS[name]
+        assert not set(reported) & set(range(preset.first_seed, preset.first_seed + preset.seeds))
+        assert preset.environment == ("stationary",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"version": 99, "methods": {}}', "is of version 99; this smoothfbo reads version 1"),
+        ("[]", "is of version None"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_settings_files_are_checked(tmp_path, content, message):
+    path = tmp_path / "settings.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        cartpole_study.read_settings(str(path))
+    with pytest.raises(UsageError, match="cannot be read"):
+        cartpole_study.read_settings(str(tmp_path / "nowhere.json"))
+
+
+def test_the_page_is_made_of_stored_files(tables, tmp_path):
+    rounds, lanes = tables
+    config = CartPoleConfig(methods=("fbo", "smooth-fbo"), environment=("drifting",))
+    store.write_json(tmp_path / "config.json", store.describe_run("cartpole", "smoothfbo cartpole", config, ["cpu"]))
+    store.write_table(tmp_path / "metrics.parquet", rounds)
+    store.write_table(tmp_path / "lanes.parquet", lanes)
+    store.write_json(tmp_path / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+    page = report.build(tmp_path).read_text()
+    assert "SmoothFBO" in page
+    assert "Frozen lanes" in page
+    assert {path.name for path in (tmp_path / "figures").iterdir()} >= {"drifting_return.png", "drifting_angle.png"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--environment", "moon"], "--environment must be one or more of stationary, drifting, got moon."),
+        (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),
+        (["--capacity", "10"], "--capacity must be at least batch = 256, got 10."),
+        (["--outer-rate", "0"], "--outer-rate must be positive and finite, got 0.0."),
+        (["--first-interval", "0.2", "0.1"], "--first-interval must be a low below a high, got 0.2 0.1."),
+        (["--settings", "nowhere.json"], "--settings nowhere.json cannot be read"),
+        (["--preset", "huge"], "--preset must be one or more of quick, paper"),
+    ],
+)
+def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["cartpole", *options]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert not list(tmp_path.iterdir())
