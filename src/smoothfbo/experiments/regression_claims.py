@@ -1,11 +1,12 @@
 """Which of the paper's claims hold, and what the truth says: paired comparisons over seeds."""
 
 import json
+import math
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
-from smoothfbo.experiments.regression_config import PRESETS, RegressionConfig
+from smoothfbo.experiments.regression_config import PRESETS, REGIMES, RegressionConfig
 from smoothfbo.experiments.statistics import Frame, interval, ratio_interval
 
 SAME = "against w = 1 at the same outer rate"
@@ -15,8 +16,8 @@ TUNED_FOR = ("rounds", "adjoint_rate", "minibatch", "adjoint_steps", "lags", "in
              "frequency", "aid_ridge", "aid_steps")  # fmt: skip
 
 
-def tuned_rates() -> dict[str, dict[tuple[str, int], float]]:
-    """By regime, method and window: the outer rate with the smallest exact objective on the tuning seeds.
+def tuned_rates(sweep: tuple[float, ...]) -> dict[str, dict[tuple[str, int], float]]:
+    """By regime, method and window: the rate of the sweep with the smallest exact objective on the tuning seeds.
 
     From the stored result of `smoothfbo regression --preset tune`, whose seeds are used for nothing else.
     """
@@ -25,7 +26,8 @@ def tuned_rates() -> dict[str, dict[tuple[str, int], float]]:
     for row in json.loads(text)["rows"]:
         place, candidate = (row["method"], row["window"]), (row["excess"], row["outer_rate"])
         here = best.setdefault(row["regime"], {})
-        here[place] = min(here.get(place, candidate), candidate)
+        if any(math.isclose(row["outer_rate"], rate * REGIMES[row["regime"]].rate) for rate in sweep):
+            here[place] = min(here.get(place, candidate), candidate)
     return {regime: {place: rate for place, (_, rate) in here.items()} for regime, here in best.items()}
 
 
@@ -36,7 +38,7 @@ def judge_claims(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, A
         yield from _effect_of_window(base[base["outer_rate"] == config.base["outer_rate"]], drift)
     if not config.sweep_rates:
         return
-    drift, rates = config.drift[0], tuned_rates()
+    drift, rates = config.drift[0], tuned_rates(config.sweep_rates)
     tuned = all(getattr(config, name) == getattr(PRESETS["tune"], name) for name in TUNED_FOR)
     for regime in config.sweep_regimes:
         here = at_base(lanes[lanes["regime"] == regime], config.base, drift)
