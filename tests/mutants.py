@@ -64,6 +64,21 @@ MUTATIONS = [
     ("experiments/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "test_cartpole.py"),
     ("experiments/replay.py", "outcome.terminated.astype(before.dtype)])", "ended.astype(before.dtype)])", "test_cartpole.py"),
     ("experiments/replay.py", "rate * (parameters - state.target)", "(1 - rate) * (parameters - state.target)", "test_cartpole.py"),
+    # the regression and its measures
+    ("experiments/regression.py", "- noise / draws", "+ noise / draws", "test_regression.py"),
+    ("experiments/regression_measure.py", "_square(historical - target)", "_square(historical)", "test_regression.py"),
+    ("experiments/regression_measure.py", "_exact(weighting, windowed, outers)", "_exact(weighting, now, outers)", "test_regression.py"),
+    ("experiments/regression_measure.py", '"error_squared": _square(used - target)', '"error_squared": _square(used - gradient)', "test_regression.py"),
+    ("experiments/regression_config.py", 'outer_rate=0.0 if method == "uniform" else', 'outer_rate=1.0 if method == "uniform" else', "test_regression.py"),
+    ("experiments/regression_claims.py", 'return "holds" if below else "fails"', 'return "fails" if below else "holds"', "test_regression.py"),
+    ("experiments/statistics.py", "stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1)", "1.96 * numbers.std(ddof=1)", "test_regression.py"),
+    ("streams/regression.py", "difference = values[1:] - values[:1]", "difference = values[1:]", "test_known_truth.py"),
+    # the run system
+    ("runs/runner.py", "if done <= recorded:", "if True:", "test_runs.py"),
+    ("runs/runner.py", 'keep = records["round"][0] < program.rounds', 'keep = records["round"][0] <= program.rounds', "test_runs.py"),
+    ("runs/checkpoints.py", 'if stored != _digests(path / "state"):', "if False:", "test_runs.py"),
+    ("runs/lanes.py", "np.repeat(values[-1:], self._padded - len(values), axis=0)", "values[:0]", "test_runs.py"),
+    ("report/page.py", 'replace("<", "\\u003c")', 'replace("<<", "")', "test_runs.py"),
     # runs over tables
     ("experiments/stream.py", "skip, is_first = self.done, self.done == 0", "skip, is_first = 0, self.done == 0", "test_stream_command.py"),
     ("runs/stream_folder.py", "if _number(path) > self._part:", "if False:", "test_stream_command.py"),
