@@ -398,6 +398,19 @@ def numbers(**changes):
     return cartpole.Numbers(**{**values, **changes})
 
 
+def test_rates_fall_linearly_to_their_last_share():
+    stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    algorithm = cartpole.learner("fbo", stream, numbers(), clip=0.0, capacity=1, decay=(0.2, 10))
+    for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.hypergradient.inner.optimiser, 1e-2)):
+        state, sizes = optimiser.init(jnp.ones(1)), []
+        with jax.numpy_dtype_promotion("standard"):
+            for _ in range(12):
+                update, state = optimiser.update(jnp.ones(1), state, jnp.ones(1))
+                sizes.append(-float(update[0]))  # Adam's step for a constant gradient is its rate
+        expected = first * np.maximum(1 - 0.8 * np.arange(12) / 10, 0.2)
+        np.testing.assert_allclose(sizes, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["mle", "vep", "fbo", "omd", "itd", "smooth-fbo"])
 def test_every_method_solves_the_probe(method):
     stream = Replay(

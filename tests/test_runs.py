@@ -299,8 +299,9 @@ def test_one_compilation_per_program():
 
 # Three lanes: on two devices one of them has a lane of padding.
 SMALL = [
-    "--methods", "fbo", "smooth-fbo", "uniform", "--windows", "1", "7", "--rounds", "60", "--chunk", "3", "--seeds", "1",
-    "--width", "8", "--inputs", "2", "--lags", "3", "--probe-draws", "0", "--minibatch", "4", "--batch", "4",
+    "--methods", "fbo", "smooth-fbo", "uniform", "--windows", "1", "7", "--rounds", "60", "--chunk", "3",
+    "--seeds", "1", "--width", "8", "--inputs", "2", "--lags", "3", "--probe-draws", "0", "--minibatch", "4",
+    "--batch", "4",
 ]  # fmt: skip
 
 

@@ -70,19 +70,31 @@ def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> Abstra
 
 
 def learner(
-    method: str, stream: Replay, numbers: Numbers, *, clip: float, capacity: int, inner_steps: int = 1
+    method: str,
+    stream: Replay,
+    numbers: Numbers,
+    *,
+    clip: float,
+    capacity: int,
+    inner_steps: int = 1,
+    decay: tuple[float, int] = (1.0, 1),
 ) -> Online:
     """The online loop of a method: hypergradient, smoothing (with `smooth-` in front), clipping, Adam.
 
-    `capacity` is the largest window among the lanes.
+    `capacity` is the largest window among the lanes; `decay` is the share of both rates that is left, and when.
     """
+    share, rounds = decay
+
+    def rate(first: Any, updates: int) -> Any:
+        return first if share == 1 else optax.linear_schedule(first, share * first, rounds * updates)
+
     base = method.removeprefix("smooth-")
     smooth = window_average(numbers.window, capacity=capacity)
     parts = [mixed_average(numbers.mix, smooth)] if method.startswith("smooth-") else []
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
     problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), base)
-    hypergradient = hypergradient_of(base, stream.q, numbers.inner_rate, inner_steps)
-    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(numbers.outer_rate)))
+    hypergradient = hypergradient_of(base, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
+    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
 
 
 def evaluate(
@@ -155,7 +167,13 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
     def parts(numbers: Numbers) -> tuple[Online, Replay]:
         stream = replay(config, method, numbers)
         algorithm = learner(
-            method, stream, numbers, clip=config.clip, capacity=capacity, inner_steps=config.inner_steps
+            method,
+            stream,
+            numbers,
+            clip=config.clip,
+            capacity=capacity,
+            inner_steps=config.inner_steps,
+            decay=(config.final_rate, config.steps),
         )
         return algorithm, stream
 

@@ -49,6 +49,8 @@ class CartPoleConfig:
     """Smoothing windows w of the smooth- methods."""
     mix: tuple[float, ...] = (0.4,)
     """Share θ of the newest gradient in the smoothed one: θ·newest + (1−θ)·average."""
+    final_rate: float = 1.0
+    """Share of both learning rates that is left at the end of training; they fall linearly."""
     inner_steps: int = 1
     """Steps of the Q networks for each step of the world model, on the same transitions."""
     clip: float = 1.0
@@ -102,6 +104,7 @@ class CartPoleConfig:
         for value in self.mix:
             require(0 <= value <= 1, "mix", value, "between 0 and 1")
         require(0 < self.itd_factor < float("inf"), "itd_factor", self.itd_factor, "positive and finite")
+        require(0 <= self.final_rate <= 1, "final_rate", self.final_rate, "between 0 and 1")
         require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")
         require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
         require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
