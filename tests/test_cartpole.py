@@ -400,7 +400,7 @@ def numbers(**changes):
 
 def test_rates_fall_linearly_to_their_last_share():
     stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    algorithm = cartpole.learner("fbo", stream, numbers(), clip=0.0, capacity=1, decay=(0.2, 10))
+    algorithm = cartpole.learner("fbo", stream, numbers(), clip=0.0, capacity=10, decay=(0.2, 10))
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.hypergradient.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
         with jax.numpy_dtype_promotion("standard"):
