@@ -11,6 +11,7 @@ from smoothfbo.experiments.statistics import Frame, interval, ratio_interval
 
 SAME = "against w = 1 at the same outer rate"
 BEST = "each at its best outer rate"
+SWEEP = "smoothing lowers the exact objective"
 # Options that change what the best outer rates are.
 TUNED_FOR = ("rounds", "adjoint_rate", "minibatch", "adjoint_steps", "lags", "inputs", "width", "noise", "amplitude",
              "frequency", "aid_ridge", "aid_steps")  # fmt: skip
@@ -98,7 +99,7 @@ def _over_rates(lanes: Frame, drift: str, regime: str) -> Iterator[dict[str, Any
         for window in _windows(group):
             setting = {"drift": drift, "regime": regime, "window": window, "outer_rate": float(rate)}
             smooth = _by_seed(group, "smooth-fbo", window)
-            yield from _falls("smoothing lowers the exact objective", SAME, setting, single, smooth, "excess")
+            yield from _falls(SWEEP, SAME, setting, single, smooth, "excess")
 
 
 def _windows(lanes: Frame) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smoothfbo.experiments.regression_claims import at_base
+from smoothfbo.experiments.regression_claims import SWEEP, at_base
 from smoothfbo.experiments.statistics import Frame
 from smoothfbo.report import regression_charts as charts
 from smoothfbo.report.charts import Chart, draw
@@ -176,7 +176,11 @@ def as_text(folder: Path) -> list[Any]:
             values = (_plus_minus(group["metrics"].get(name)) for name in shown)
             table.add_row(charts.NAMES[group["method"]], str(group["window"]), *values)
         printed.append(table)
-    return printed + [f"• {sentence}" for sentence in _verdicts(summary["claims"])]
+    main = [claim for claim in summary["claims"] if claim["claim"] != SWEEP]
+    printed += [f"• {sentence}" for sentence in _verdicts(main)]
+    return printed + (
+        ["(The outer rates of the sweep, one by one, are on the page.)"] if len(main) < len(summary["claims"]) else []
+    )
 
 
 def _main_groups(groups: list[dict[str, Any]], base: dict[str, Any], drift: str) -> list[dict[str, Any]]:
