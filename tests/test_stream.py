@@ -314,6 +314,20 @@ def test_weights_collapse_after_a_jump_and_recover(optimised):
     assert len(found) <= 4
 
 
+def test_a_jump_of_the_error_is_a_change_even_if_the_memory_is_short_already():
+    """The mean square of 16 normal errors per block; memory constant; the error's variance is 5 times as large once."""
+    random = np.random.default_rng(3)
+    losses = random.chisquare(16, 3_000) / 16
+    losses[1_000:1_020] *= 5
+    detector = ChangeDetector()
+    found = [detector.update(8.0, loss) for loss in losses]
+    assert [place for place in found if place is not None] == [1_000]
+    errors = (random.random((3_000, 8)) < 0.02).mean(axis=1)  # most blocks have no error at all
+    detector = ChangeDetector()
+    assert sum(detector.update(8.0, loss) is not None for loss in errors) <= 1
+    assert all(ChangeDetector().update(8.0, 0.0) is None for _ in range(200))
+
+
 def test_the_network_learns_what_a_line_cannot(optimised):
     random = np.random.default_rng(9)
     x = random.normal(size=(2000, 3))

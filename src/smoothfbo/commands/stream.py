@@ -61,14 +61,15 @@ def run_stream(config: StreamConfig, folder: Path, command: str, state: Path | N
     from smoothfbo.runs import store, stream_run
 
     console = make_console()
-    if stream_run.is_finished(folder):
-        console.print(f"{folder} holds a finished run.", markup=False)
+    finished = stream_run.is_finished(folder)
     try:
         with warnings_as_lines(), _progress(console) as tell:
             stream_run.execute(config, folder, command, state, tell)
     except stream_run.Stopped:
         print(f"smoothfbo: stopped; go on with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
         return 130
+    if finished:
+        console.print(f"{folder} holds a finished run.", markup=False)
     with console.status("drawing"):
         page = report.build(folder)
     for line in report.as_text(folder):

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 LOOK_BACK = 64  # blocks
+RECENT = 3  # blocks whose error is compared with that of the ones before
+SURPRISE = 6.0
 
 
 def effective_memory(weights: np.ndarray, blocks: int) -> float:
@@ -17,23 +19,31 @@ def effective_memory(weights: np.ndarray, blocks: int) -> float:
 
 
 class ChangeDetector:
-    """A change is reported when the memory has fallen to a quarter of the highest value it had since the last change.
+    """A change is reported when the past no longer helps, or when the error jumps.
 
-    The next one is looked for once the memory has grown again to four times the lowest value after this one. The place
-    of a change is the block whose loss rose most above the mean of the eight before it, among the blocks since the
-    memory was highest.
+    - The memory has fallen to a quarter of the highest value it had since the last change. The next one of this kind is
+      looked for once the memory has grown again to four times the lowest value after this one.
+    - The error of the last three blocks is `SURPRISE` standard deviations above that of the blocks before them; a short
+      memory need not fall when the data jump. Then there is quiet for `LOOK_BACK` blocks.
+
+    The place of a change is the block whose loss rose most above the mean of the eight before it.
     """
 
     def __init__(self) -> None:
         self.block = 0
         self.highest, self.highest_at = 0.0, 0
         self.lowest: float | None = 1.0  # since the last change; None while a change is looked for
+        self.quiet = LOOK_BACK  # blocks until a surprise may count again
         self.losses: deque[float] = deque(maxlen=LOOK_BACK)
 
     def update(self, memory: float, loss: float) -> int | None:
         """One block more: the memory used for it and its mean loss; returns the block of a change that now shows."""
         block, self.block = self.block, self.block + 1
         self.losses.append(loss)
+        self.quiet = max(self.quiet - 1, 0)
+        if self.quiet == 0 and self._surprise() > SURPRISE:
+            self.quiet, self.lowest, self.highest_at = LOOK_BACK, memory, block - RECENT
+            return self._steepest(block)
         if self.lowest is not None:
             self.lowest = min(self.lowest, memory)
             if memory < 4 * self.lowest:
@@ -43,8 +53,21 @@ class ChangeDetector:
             self.highest, self.highest_at = memory, block
         if memory > self.highest / 4:
             return None
-        self.lowest = memory
+        self.lowest, self.quiet = memory, LOOK_BACK
         return self._steepest(block)
+
+    def _surprise(self) -> float:
+        """How far the newest losses are above the ones before, in standard deviations of a mean of as many.
+
+        Of log(loss + mean): a block without an error has a loss of zero, and one bad block is not a change.
+        """
+        losses = np.array(self.losses)
+        offset = losses[:-RECENT].mean()
+        if not offset > 0:
+            return 0.0
+        values = np.log(losses + offset)
+        before, now = values[:-RECENT], values[-RECENT:]
+        return float((now.mean() - before.mean()) / max(before.std() / math.sqrt(RECENT), 1e-3))
 
     def _steepest(self, block: int) -> int:
         first = block - len(self.losses) + 1
@@ -60,5 +83,5 @@ class ChangeDetector:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.block, self.lowest = state["block"], state["lowest"]
-        self.highest, self.highest_at = state["highest"], state["highest_at"]
+        self.highest, self.highest_at, self.quiet = state["highest"], state["highest_at"], state["quiet"]
         self.losses = deque(state["losses"], maxlen=LOOK_BACK)
