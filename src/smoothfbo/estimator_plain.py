@@ -33,10 +33,13 @@ class ClassifierBase: ...
 
 def check_rows(estimator: Any, X: Any) -> np.ndarray:
     X = np.asarray(X, np.float64)
-    if X.ndim != 2 or np.isinf(X).any():
-        raise ValueError(f"X must be a finite matrix, rows by columns, got shape {X.shape}.")
+    if X.ndim != 2:
+        raise ValueError(f"X must be a matrix, rows by columns, got shape {X.shape}.")
+    if np.isinf(X).any():
+        raise ValueError("X must not contain infinity.")
     if X.shape[1] != estimator.n_features_in_:
-        raise ValueError(f"X has {X.shape[1]} features, but it learnt with {estimator.n_features_in_}.")
+        name, expected = type(estimator).__name__, estimator.n_features_in_
+        raise ValueError(f"X has {X.shape[1]} features, but {name} is expecting {expected} features as input.")
     return X
 
 
