@@ -49,12 +49,11 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, la
     yield Section("All numbers", parts=[summary_table(summary["groups"])])
     for drift in settings["drift"]:
         main, main_lanes = (charts.main_lanes(frame, summary["base"], drift) for frame in (rounds, lanes))
-        first = drift == settings["drift"][0]
         parts = [
             *charts.over_time(main, drift, settings),
             *charts.over_windows(main_lanes, drift),
             *charts.trajectory(main, drift, summary),
-            *(charts.learned_weights(main, drift, settings) if first else ()),
+            *charts.learned_weights(main, drift, settings),
         ]
         yield Section(f"{drift.capitalize()} drift", parts=parts)
     if settings["sweep_rates"]:
