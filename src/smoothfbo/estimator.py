@@ -3,6 +3,7 @@
 Neither package is needed; where scikit-learn is installed, these are its estimators and follow its rules.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def _conventions() -> Any:
 conventions: Any = _conventions()
 
 
-class _StreamEstimator(conventions.Base):
+class _StreamEstimator(conventions.Base, ABC):
     """What regression and classification share."""
 
     _is_classification: bool
@@ -189,11 +190,13 @@ class _StreamEstimator(conventions.Base):
         previous = np.full(len(X), np.nan if self.previous_ is None else self.previous_)
         return self.learner_.predict(Rows(X, unknown, previous))
 
+    @abstractmethod
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
-        raise NotImplementedError
+        """Targets as the numbers that the learner takes."""
 
+    @abstractmethod
     def _decode(self, outcome: Outcome) -> np.ndarray:
-        raise NotImplementedError
+        """The learner's predictions as targets."""
 
 
 _PARAMETERS = ("block", "smoothing", "step", "rates", "ridge", "predictor", "seed")

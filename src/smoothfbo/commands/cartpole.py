@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from smoothfbo.experiments.cartpole_config import CartPoleConfig
 
@@ -26,20 +27,17 @@ class CartPole(CartPoleConfig):
 
 
 def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:
-    from smoothfbo.commands.running import make_console, run_study, say, start_jax
+    from smoothfbo.commands.running import run_and_report
 
-    start_jax()
-    from smoothfbo.experiments.cartpole_study import study
-    from smoothfbo.report import cartpole as report
-    from smoothfbo.runs import store
+    def load() -> tuple[Any, Any]:
+        from smoothfbo.experiments.cartpole_study import study
+        from smoothfbo.report import cartpole
 
-    console = make_console()
-    if not run_study(study(config), folder, command, console, tensorboard=tensorboard):
-        return 130
-    with console.status("drawing"):
-        page = report.build(folder)
-    store.write_json(folder / "best.json", store.read_json(folder / "summary.json")["best"])
-    for line in report.as_text(folder):
-        console.print(line)
-    say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
-    return 0
+        return study, cartpole
+
+    status = run_and_report(load, config, folder, command, tensorboard=tensorboard)
+    if status == 0:
+        from smoothfbo.runs import store
+
+        store.write_json(folder / "best.json", store.read_json(folder / "summary.json")["best"])
+    return status

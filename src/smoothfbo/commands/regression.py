@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from smoothfbo.experiments.regression_config import RegressionConfig
 
@@ -26,18 +27,12 @@ class Regression(RegressionConfig):
 
 
 def run_regression(config: RegressionConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:
-    from smoothfbo.commands.running import make_console, run_study, say, start_jax
+    from smoothfbo.commands.running import run_and_report
 
-    start_jax()
-    from smoothfbo.experiments.regression_study import study
-    from smoothfbo.report import regression as report
+    def load() -> tuple[Any, Any]:
+        from smoothfbo.experiments.regression_study import study
+        from smoothfbo.report import regression
 
-    console = make_console()
-    if not run_study(study(config), folder, command, console, tensorboard=tensorboard):
-        return 130
-    with console.status("drawing"):
-        page = report.build(folder)
-    for line in report.as_text(folder):
-        console.print(line)
-    say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
-    return 0
+        return study, regression
+
+    return run_and_report(load, config, folder, command, tensorboard=tensorboard)

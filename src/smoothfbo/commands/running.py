@@ -61,6 +61,28 @@ def run_study(study: "Study", folder: Path, command: str, console: "Console", *,
     return True
 
 
+def run_and_report(
+    load: Callable[[], tuple[Callable[[Any], "Study"], Any]],
+    config: Any,
+    folder: Path,
+    command: str,
+    *,
+    tensorboard: bool,
+) -> int:
+    """Run a study and show what came out. `load` imports its `study` and its report, after jax has been set up."""
+    start_jax()
+    make_study, report = load()
+    console = make_console()
+    if not run_study(make_study(config), folder, command, console, tensorboard=tensorboard):
+        return 130
+    with console.status("drawing"):
+        page = report.build(folder)
+    for line in report.as_text(folder):
+        console.print(line)
+    say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
+    return 0
+
+
 def say(console: "Console", text: str) -> None:
     """A line as it is: names of folders are no markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

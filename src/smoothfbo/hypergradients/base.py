@@ -103,5 +103,26 @@ def final_data(data: Data, batch_size: int | None, key: PRNGKeyArray, *, paired:
     )
 
 
+def without_adjoint(
+    function: AbstractFunction,
+    params: PyTree,
+    problem: Problem,
+    outer: PyTree,
+    data: Data,
+    gradient: PyTree,
+    explicit: PyTree | None,
+) -> Estimate:
+    """The estimate of a method that has no adjoint equation to solve."""
+    return Estimate(
+        gradient=gradient,
+        explicit=explicit,
+        implicit=None,
+        inner_loss=problem.inner_mean(outer, predict(function, params, data.inner), data.inner),
+        outer_loss=problem.outer_mean(outer, predict(function, params, data.outer), data.outer),
+        adjoint_residual=jnp.full((), jnp.nan),
+        converged=jnp.asarray(True),
+    )
+
+
 def add(explicit: PyTree, implicit: PyTree) -> PyTree:
     return jax.tree.map(jnp.add, explicit, implicit)

@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from smoothfbo import checks
@@ -17,6 +16,7 @@ from smoothfbo.hypergradients.base import (
     init_inner,
     inner_objective,
     predict,
+    without_adjoint,
 )
 from smoothfbo.problem import Data, Problem
 
@@ -53,13 +53,4 @@ class Explicit(AbstractHypergradient):
         final = final_data(data, self.batch_size, key_final)
         inner = self.inner.fit(state, inner_objective(problem, outer, data.inner), key_inner)
         gradient = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
-        estimate = Estimate(
-            gradient=gradient,
-            explicit=gradient,
-            implicit=None,
-            inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
-            outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
-            adjoint_residual=jnp.full((), jnp.nan),  # there is no adjoint equation to solve
-            converged=jnp.asarray(True),
-        )
-        return estimate, inner
+        return without_adjoint(self.inner, inner.params, problem, outer, data, gradient, gradient), inner

@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
@@ -17,6 +16,7 @@ from smoothfbo.hypergradients.base import (
     init_inner,
     inner_objective,
     predict,
+    without_adjoint,
 )
 from smoothfbo.problem import Data, Problem
 
@@ -58,13 +58,4 @@ class Unrolled(AbstractHypergradient):
             return problem.outer_mean(outer, predictions, final.outer), inner
 
         gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)
-        estimate = Estimate(
-            gradient=gradient,
-            explicit=None,
-            implicit=None,
-            inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
-            outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
-            adjoint_residual=jnp.full((), jnp.nan),  # there is no adjoint equation to solve
-            converged=jnp.asarray(True),
-        )
-        return estimate, inner
+        return without_adjoint(self.inner, inner.params, problem, outer, data, gradient, None), inner

@@ -6,7 +6,7 @@ from typing import Any
 
 from smoothfbo.experiments.statistics import Frame, bands
 from smoothfbo.report.charts import PALETTE, Chart, Series, draw
-from smoothfbo.report.page import Section, Table, write_page
+from smoothfbo.report.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
 from smoothfbo.runs import store
 
 NAMES = {"mle": "MLE", "omd": "OMD", "omd-cg": "OMD (CG)", "itd": "ITD", "fbo": "FBO", "vep": "VEP"}
@@ -55,10 +55,7 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) ->
     for environment in settings["environment"]:
         here = rounds[rounds["environment"] == environment]
         yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
-    facts = [f"{name}: {value}" for name, value in config.items() if name not in ("config", "versions")]
-    facts += [f"versions: {', '.join(f'{k} {v}' for k, v in config['versions'].items())}"]
-    rows = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in settings.items()]
-    yield Section("How to repeat it", facts, [Table("Configuration", "Complete.", ("option", "value"), rows)])
+    yield repeat_section(config)
 
 
 def _lines(frame: Frame, column: str) -> list[Series]:
@@ -112,7 +109,8 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
         rows.append(
             (label(group["method"]), group["environment"], group["window"], group["mix"], group["outer_rate"],
              group["inner_rate"], group["target_rate"], group["temperature"], group["max"], group["mean"], group["min"],
-             _text(metrics["final_return"]), _text(metrics["final_return_iqm"]), _text(metrics["mean_return"]),
+             estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
+             estimate_cell(metrics["mean_return"]),
              group["seeds"], group["frozen"])
         )  # fmt: skip
     columns = ("method", "environment", "w", "θ", "outer rate", "inner rate", "τ", "α", "max", "mean", "min",
@@ -125,7 +123,14 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
 
 def improvement_table(entries: list[dict[str, Any]]) -> Table:
     rows = [
-        (label(e["other"]), e["environment"], e["window"], e["mix"], _text(e["probability"]), _text(e["difference"]))
+        (
+            label(e["other"]),
+            e["environment"],
+            e["window"],
+            e["mix"],
+            estimate_cell(e["probability"]),
+            estimate_cell(e["difference"]),
+        )
         for e in entries
     ]
     return Table(
@@ -136,7 +141,7 @@ def improvement_table(entries: list[dict[str, Any]]) -> Table:
     )  # fmt: skip
 
 
-def as_text(folder: Path) -> list[Any]:
+def asestimate_cell(folder: Path) -> list[Any]:
     """What the command prints at the end."""
     from rich import box
     from rich.table import Table as Printed
@@ -160,14 +165,6 @@ def as_text(folder: Path) -> list[Any]:
         printed.add_row(
             label(group["method"]), group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
             f"{group['outer_rate']:g}", f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
-            _text(group["metrics"]["final_return_iqm"])[1], f"{group['frozen']}/{group['seeds']}",
+            estimate_text(group["metrics"]["final_return_iqm"]), f"{group['frozen']}/{group['seeds']}",
         )  # fmt: skip
     return [printed]
-
-
-def _text(value: dict[str, Any]) -> tuple[float, str]:
-    if value["mean"] is None:
-        return float("nan"), ""
-    if value["low"] is None:
-        return value["mean"], f"{value['mean']:.3g}"
-    return value["mean"], f"{value['mean']:.3g} [{value['low']:.3g}, {value['high']:.3g}]"

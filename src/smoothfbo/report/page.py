@@ -50,6 +50,30 @@ def write_page(path: Path, title: str, summary: str, sections: Sequence[Section]
     store.write(path, lambda file: file.write_text(page, encoding="utf-8"))
 
 
+def estimate_text(value: dict[str, Any] | None) -> str:
+    """A mean with its interval."""
+    if value is None or value["mean"] is None:
+        return ""
+    return f"{value['mean']:.3g}" + ("" if value["low"] is None else f" [{value['low']:.3g}, {value['high']:.3g}]")
+
+
+def estimate_cell(value: dict[str, Any] | None) -> tuple[float, str] | None:
+    """The same for a table, where it sorts by the mean."""
+    text = estimate_text(value)
+    return (value["mean"], text) if value is not None and text else None
+
+
+def repeat_section(description: dict[str, Any]) -> Section:
+    """All that is needed to repeat the run, from its config.json."""
+    facts = [f"{name}: {value}" for name, value in description.items() if name not in ("config", "versions")]
+    facts += [f"versions: {', '.join(f'{name} {version}' for name, version in description['versions'].items())}"]
+    options = [
+        (name, " ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for name, value in description["config"].items()
+    ]
+    return Section("How to repeat it", facts, [Table("Configuration", "Complete.", ("option", "value"), options)])
+
+
 def _section(section: Section, charts: list[dict[str, Any]]) -> str:
     paragraphs = "".join(f"<p>{escape(text)}</p>" for text in section.text)
     parts = "".join(_table(part) if isinstance(part, Table) else _chart(part, charts) for part in section.parts)

@@ -9,7 +9,7 @@ from smoothfbo.experiments.regression_claims import SWEEP, at_base
 from smoothfbo.experiments.statistics import Frame
 from smoothfbo.report import regression_charts as charts
 from smoothfbo.report.charts import Chart, draw
-from smoothfbo.report.page import Section, Table, write_page
+from smoothfbo.report.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
 from smoothfbo.runs import store
 
 TABLE_METRICS = {
@@ -78,10 +78,7 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, la
     ablation = list(charts.over_factors(lanes, settings))
     if ablation:
         yield Section("Ablation", parts=ablation)
-    facts = [f"{name}: {value}" for name, value in config.items() if name not in ("config", "versions")]
-    facts += [f"versions: {', '.join(f'{k} {v}' for k, v in config['versions'].items())}"]
-    rows = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in settings.items()]
-    yield Section("How to repeat it", facts, [Table("Configuration", "Complete.", ("option", "value"), rows)])
+    yield repeat_section(config)
 
 
 def _verdicts(claims: list[dict[str, Any]]) -> list[str]:
@@ -103,9 +100,7 @@ def _verdicts(claims: list[dict[str, Any]]) -> list[str]:
 def _setting(claim: dict[str, Any]) -> str:
     rate = f", rate {claim['outer_rate']:g}" if "outer_rate" in claim else ""
     sign = "×" if claim["measure"] == "ratio" else "difference "
-    return (
-        f"w = {claim['window']}{rate} ({sign}{_estimate(claim['value'])[1] if _estimate(claim['value']) else 'none'})"
-    )
+    return f"w = {claim['window']}{rate} ({sign}{estimate_text(claim['value'])})"
 
 
 def claims_table(claims: list[dict[str, Any]]) -> Table:
@@ -114,7 +109,14 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
         names = ("drift", "regime", "window", "outer_rate", "other_rate")
         where = ", ".join(f"{name.replace('_', ' ')} {claim[name]}" for name in names if name in claim)
         rows.append(
-            (claim["claim"], claim["comparison"], where, claim["measure"], _estimate(claim["value"]), claim["verdict"])
+            (
+                claim["claim"],
+                claim["comparison"],
+                where,
+                claim["measure"],
+                estimate_cell(claim["value"]),
+                claim["verdict"],
+            )
         )
     return Table(
         "The paper's claims and the truth, seed by seed",
@@ -132,7 +134,8 @@ def summary_table(groups: list[dict[str, Any]]) -> Table:
     keys = [key for key in keys if key in ("method", "window") or len({group[key] for group in groups}) > 1]
     names = [name for name in TABLE_METRICS if any(name in group["metrics"] for group in groups)]
     rows = [
-        (*(group[key] for key in keys), *(_estimate(group["metrics"].get(name)) for name in names)) for group in groups
+        (*(group[key] for key in keys), *(estimate_cell(group["metrics"].get(name)) for name in names))
+        for group in groups
     ]
     return Table(
         "Mean and 95 % interval over seeds",
@@ -144,14 +147,6 @@ def summary_table(groups: list[dict[str, Any]]) -> Table:
         (*(key.replace("_", " ") for key in keys), *(TABLE_METRICS[name] for name in names)),
         rows,
     )  # fmt: skip
-
-
-def _estimate(value: dict[str, Any] | None) -> Any:
-    if value is None or value["mean"] is None:
-        return None
-    if value["low"] is None:
-        return value["mean"], f"{value['mean']:.3g}"
-    return value["mean"], f"{value['mean']:.3g} [{value['low']:.3g}, {value['high']:.3g}]"
 
 
 def as_text(folder: Path) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from smoothfbo.report import stream_charts as charts
 from smoothfbo.report.charts import draw
-from smoothfbo.report.page import Section, Table, write_page
+from smoothfbo.report.page import Section, Table, repeat_section, write_page
 from smoothfbo.runs import store
 
 MOST_NAMES = 12  # of columns or rows that are listed in a line
@@ -53,10 +53,7 @@ def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> 
             shown = charts.last_predictions(predictions, settings["target"])
         yield Section("Predictions", parts=[shown])
     yield Section("The data", facts(summary), [features_table(summary)])
-    lines = [f"{name}: {value}" for name, value in config.items() if name not in ("config", "versions")]
-    lines += [f"versions: {', '.join(f'{k} {v}' for k, v in config['versions'].items())}"]
-    rows = [(name, " ".join(map(str, v)) if isinstance(v, list) else str(v)) for name, v in settings.items()]
-    yield Section("How to repeat it", lines, [Table("Configuration", "Complete.", ("option", "value"), rows)])
+    yield repeat_section(config)
 
 
 def _verdict(summary: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
-"""Ctrl-C while something is read piece by piece: what is being processed is finished, what is awaited is not."""
+"""Ctrl-C while something is done piece by piece: what is being processed is finished, what is awaited is not."""
 
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
@@ -55,3 +56,4 @@ class Interruption:
         is_second, self.was_asked = self.was_asked, True
         if is_second or self._is_waiting:
             raise KeyboardInterrupt
+        os.write(2, b"stopping when this piece is done; Ctrl-C again stops at once\n")

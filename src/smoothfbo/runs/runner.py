@@ -2,9 +2,7 @@
 
 import fcntl
 import json
-import os
 import shutil
-import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from smoothfbo.errors import UsageError
 from smoothfbo.experiments.program import Program, Study
 from smoothfbo.runs import store
 from smoothfbo.runs.checkpoints import Checkpoints
+from smoothfbo.runs.interruption import Interruption
 from smoothfbo.runs.lanes import SpreadProgram
 
 CHECKPOINT_SHARE = 0.05  # of the time may go into checkpoints
@@ -53,12 +52,12 @@ def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
     store.prepare(work)
     total = sum(len(program.lanes) * program.chunks * program.chunk for program in study.programs)
     done = 0
-    with _alone(work), _stop_on_interrupt() as stop_requested:
+    with _alone(work), Interruption() as interruption:
         for index, program in enumerate(study.programs):
             place = work / f"{index:03d}"
             _claim_place(place, program)
-            done = _run_program(program, place, tell, done, total, stop_requested)
-        if stop_requested():
+            done = _run_program(program, place, tell, done, total, interruption)
+        if interruption.was_asked:
             raise Stopped
     tell(Progress("measuring", total, total, None, None))
     measured = [
@@ -96,9 +95,7 @@ def read_records(program: Program, place: Path) -> dict[str, np.ndarray]:
     return {name: values[:, keep] for name, values in records.items()}
 
 
-def _run_program(
-    program: Program, place: Path, tell: Tell, before: int, total: int, stop_requested: Callable[[], bool]
-) -> int:
+def _run_program(program: Program, place: Path, tell: Tell, before: int, total: int, interruption: Interruption) -> int:
     """Returns the lane-rounds done so far, this program's included."""
     per_chunk = len(program.lanes) * program.chunk
     checkpoints = Checkpoints(place / "checkpoints")
@@ -113,7 +110,7 @@ def _run_program(
         store.write_arrays(_records_file(place, chunk), records)
         chunk += 1
         tell(Progress(program.name, before + per_chunk * chunk, total, records, program))
-        stopping = stop_requested()
+        stopping = interruption.was_asked
         if chunk < program.chunks and (stopping or time.monotonic() - saved > cost / CHECKPOINT_SHARE):
             begin = time.monotonic()
             checkpoints.save(chunk, spread.fetch(state))
@@ -161,27 +158,3 @@ def _alone(work: Path) -> Iterator[None]:
         except OSError:
             raise UsageError(f"another process is running in {work.parent}; wait for it, or stop it first.") from None
         yield
-
-
-@contextmanager
-def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C asks to stop after the chunk; a second one stops at once (the last checkpoint stays)."""
-    asked = False
-
-    def ask(number: int, frame: Any) -> None:
-        del number, frame
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        os.write(2, b"stopping after this chunk; Ctrl-C again stops at once\n")
-
-    try:
-        former = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not in the main thread: Ctrl-C goes elsewhere
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, former)
