@@ -169,3 +169,16 @@ def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, t
     assert message in errors
     assert errors.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
+    sizes = "--steps 40 --evaluate-every 20 --episodes 2 --seeds 2 --random-steps 20 --batch 8 --capacity 64 --window 3"
+    options = ["--methods", "fbo", "smooth-fbo", "--environment", "drifting", "--settings", "none", *sizes.split()]
+    assert cli.main(["cartpole", *options, "--out", str(tmp_path)]) == 0
+    assert "SmoothFBO" in capsys.readouterr().out
+    assert "SmoothFBO" in (tmp_path / "report.html").read_text()
+    settings = cartpole_study.read_settings(str(tmp_path / "best.json"))
+    assert settings["smooth-fbo"][0]["window"] == 3
+    metrics = store.read_table(tmp_path / "metrics.parquet")
+    assert len(metrics) == 2 * 2 * 2  # methods × seeds × evaluations
+    assert cli.main(["report", str(tmp_path)]) == 0

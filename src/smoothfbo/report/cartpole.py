@@ -141,25 +141,14 @@ def improvement_table(entries: list[dict[str, Any]]) -> Table:
     )  # fmt: skip
 
 
-def asestimate_cell(folder: Path) -> list[Any]:
+def as_text(folder: Path) -> list[Any]:
     """What the command prints at the end."""
     from rich import box
     from rich.table import Table as Printed
 
     summary = store.read_json(folder / "summary.json")
     printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
-    for column in (
-        "method",
-        "environment",
-        "w",
-        "θ",
-        "outer rate",
-        "max",
-        "mean",
-        "min",
-        "interquartile mean",
-        "frozen",
-    ):
+    for column in "method|environment|w|θ|outer rate|max|mean|min|interquartile mean|frozen".split("|"):
         printed.add_column(column, justify="left" if column == "method" else "right")
     for group in summary["groups"]:
         printed.add_row(
