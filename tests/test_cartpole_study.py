@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from scipy import stats
 
 from smoothfbo import cli
@@ -56,7 +57,7 @@ def records(returns):
     return rows | {
         "round": np.tile([9, 19, 29], (len(returns), 1)), "return_mean": returns, "used_squares": returns * 0 + 2.0,
         "hypergradient_squares": returns * 0 + 3.0, "finite": finite, "reward_low": returns * 0 - 0.2,
-        "reward_high": returns * 0 + 0.1,
+        "reward_high": returns * 0 + 0.1, "shown": np.zeros((*returns.shape, 5, 2)),
     }  # fmt: skip
 
 
@@ -182,3 +183,6 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     metrics = store.read_table(tmp_path / "metrics.parquet")
     assert len(metrics) == 2 * 2 * 2  # methods × seeds × evaluations
     assert cli.main(["report", str(tmp_path)]) == 0
+    (stored,) = [values for name, values in store.read_arrays(tmp_path / "arrays.npz").items() if "smooth" in name]
+    with Image.open(tmp_path / "figures" / "drifting_policy.gif") as animation:
+        assert animation.n_frames > np.isfinite(stored[:, :, -1]).sum() / 2  # equal frames become one

@@ -13,7 +13,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from smoothfbo.environments import cartpole, probe
-from smoothfbo.environments.gymnasium import NAME, draw
+from smoothfbo.environments.gymnasium import NAME
+from smoothfbo.environments.picture import draw
 
 ROOT = Path(__file__).parent.parent
 ADAPTER = f"smoothfbo.environments.gymnasium:{NAME}"

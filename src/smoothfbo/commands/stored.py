@@ -100,7 +100,10 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
         name: pd.concat([store.read_table(folder / f"{name}.parquet") for folder in folders], ignore_index=True)
         for name in ("metrics", "lanes")
     }
+    arrays = [store.read_arrays(path) for folder in folders if (path := folder / "arrays.npz").exists()]
     store.write_json(out / "config.json", together)
+    if arrays:
+        store.write_arrays(out / "arrays.npz", {name: values for part in arrays for name, values in part.items()})
     for name, table in tables.items():
         store.write_table(out / f"{name}.parquet", table)
     store.write_json(out / "summary.json", summarise(config, tables["metrics"], tables["lanes"]))

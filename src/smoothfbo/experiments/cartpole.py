@@ -32,7 +32,8 @@ from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.smoothing import mixed_average, window_average
 
 Settings = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings
-POLE_ANGLE = 2  # its place in an observation
+CART_POSITION, POLE_ANGLE = 0, 2  # their places in an observation
+SHOWN_STEPS, SHOWN_EVERY = 200, 4  # of an evaluation's first episode are kept, for pictures
 
 
 class Numbers(NamedTuple):
@@ -52,6 +53,7 @@ class Evaluation(NamedTuple):
     returns: Float[Array, " episodes"]
     lengths: Float[Array, " episodes"]
     observation: Float[Array, " observation"]  # mean over all steps
+    first: Float[Array, "steps observation"]  # the first episode, step by step; NaN after its end
 
 
 def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
@@ -116,15 +118,16 @@ def evaluate(
         seen = jnp.where(running > 0, environment.observe(state), 0)
         return state, goes_on, running * outcome.reward, seen
 
-    def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+    def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Array]:
         states, running, returns, lengths, total = carry
+        shown = jnp.where(running[0] > 0, environment.observe(jax.tree.map(lambda leaf: leaf[0], states)), jnp.nan)
         states, goes_on, rewards, seen = jax.vmap(one)(states, running)
-        return (states, goes_on, returns + rewards, lengths + running, total + jnp.sum(seen, axis=0)), None
+        return (states, goes_on, returns + rewards, lengths + running, total + jnp.sum(seen, axis=0)), shown
 
     total = jnp.zeros(environment.observation_size, parameters.dtype)
     first = (jax.vmap(environment.reset)(uniform), zero + 1, zero, zero, total)
-    _, _, returns, lengths, total = jax.lax.scan(step, first, length=environment.step_limit)[0]
-    return Evaluation(returns, lengths, total / jnp.sum(lengths))
+    (_, _, returns, lengths, total), shown = jax.lax.scan(step, first, length=environment.step_limit)
+    return Evaluation(returns, lengths, total / jnp.sum(lengths), shown)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:
@@ -263,6 +266,7 @@ def _row(
         "reward_high": now.reward_high,
         "skipped": state.learner.skipped,
         "finite": finite[-1] > 0,
+        "shown": evaluation.first[:SHOWN_STEPS:SHOWN_EVERY, jnp.array([CART_POSITION, POLE_ANGLE])],
     }
     return {name: value[None] for name, value in row.items()}
 

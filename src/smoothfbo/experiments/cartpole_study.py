@@ -23,6 +23,7 @@ from smoothfbo.experiments.statistics import (
 
 SETTINGS_VERSION = 1
 LATE = 5  # evaluations at the end whose mean tells settings apart in tuning
+SHOWN_MOMENTS = 8  # of training, for the animation
 ENOUGH_SEEDS = 5
 CANDIDATES = 5  # settings of a method that a settings file keeps beside the best one
 
@@ -52,6 +53,8 @@ def read_settings(source: str, part: str = "methods") -> Settings:
 
 def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
     """One row per evaluation; a lane's headline figures."""
+    shown = records["shown"]
+    records = {name: values for name, values in records.items() if name != "shown"}
     frames, lanes = [], []
     for index, keys in enumerate(program.lanes):
         frame: Frame = pd.DataFrame({**keys, **{name: values[index] for name, values in records.items()}})
@@ -72,7 +75,19 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
                 "frozen": float(not frame["finite"].all()),
             }
         )
-    return Measured(pd.concat(frames, ignore_index=True), pd.DataFrame(lanes))
+    return Measured(pd.concat(frames, ignore_index=True), pd.DataFrame(lanes), _episodes(program, records, shown))
+
+
+def _episodes(program: Program, records: dict[str, np.ndarray], shown: np.ndarray) -> dict[str, np.ndarray]:
+    """How the first lane of each environment acts at moments of its training: axes (moment, step, column), columns
+    round, low, high, position, angle."""
+    moments = np.unique(np.linspace(0, shown.shape[1] - 1, SHOWN_MOMENTS).round().astype(int))
+    result = {}
+    for index, lane in reversed(list(enumerate(program.lanes))):
+        when = np.stack([records[name][index, moments] for name in ("round", "reward_low", "reward_high")], axis=-1)
+        steps = np.broadcast_to(when[:, None], (len(moments), shown.shape[2], 3))
+        result[f"{lane['method']} {lane['environment']}"] = np.concatenate([steps, shown[index, moments]], axis=-1)
+    return result
 
 
 HEADLINES = ("final_return", "late_return", "mean_return", "cumulative_return", "proxy", "raw")

@@ -1,7 +1,8 @@
 """What an experiment hands to the runner: lanes that share one compiled program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,10 +42,11 @@ class Program:
 
 
 class Measured(NamedTuple):
-    """What a program's records say, as two tables."""
+    """What a program's records say, as two tables, and in arrays where a table does not fit."""
 
     rounds: pd.DataFrame  # tidy: the lane's columns, round, one column a metric
     lanes: pd.DataFrame  # one row per lane: the lane's columns, one column a headline metric
+    arrays: Mapping[str, np.ndarray] = MappingProxyType({})  # under names that no other program of the study uses
 
 
 @dataclass(frozen=True)

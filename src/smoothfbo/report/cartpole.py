@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.experiments.statistics import Frame, bands
-from smoothfbo.report.charts import PALETTE, Chart, Series, draw
-from smoothfbo.report.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
+from smoothfbo.report.animation import animate
+from smoothfbo.report.charts import PALETTE, Chart, Series
+from smoothfbo.report.page import Picture, Section, Table, estimate_cell, estimate_text, repeat_section, write_page
 from smoothfbo.runs import store
 
 NAMES = {"mle": "MLE", "omd": "OMD", "omd-cg": "OMD (CG)", "itd": "ITD", "fbo": "FBO", "vep": "VEP"}
@@ -24,11 +25,8 @@ def build(folder: Path) -> Path:
     """All figures, and the page; returns the page's path."""
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     rounds = store.read_table(folder / "metrics.parquet")
-    sections = list(_sections(config, summary, rounds))
     figures = store.prepare(folder / "figures")
-    for part in (part for section in sections for part in section.parts):
-        if not isinstance(part, Table):
-            draw(part, figures)
+    sections = [*_sections(config, summary, rounds), *_animations(folder, figures), repeat_section(config)]
     settings = config["config"]
     text = (
         f"{settings['steps']:,} steps, {settings['seeds']} seeds from {settings['first_seed']} on, evaluation every "
@@ -55,7 +53,25 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) ->
     for environment in settings["environment"]:
         here = rounds[rounds["environment"] == environment]
         yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
-    yield repeat_section(config)
+
+
+def _animations(folder: Path, figures: Path) -> Iterator[Section]:
+    """A policy at work, where the run has stored one: SmoothFBO's, or else that of the last method."""
+    path = folder / "arrays.npz"
+    episodes = store.read_arrays(path) if path.exists() else {}
+    chosen = {name.split()[1]: name for name in episodes}
+    chosen |= {name.split()[1]: name for name in episodes if name.startswith("smooth-fbo ")}
+    pictures = [
+        Picture(
+            f"{label(name.split()[0])}, {environment} environment",
+            "The first episode of evaluations during training, first seed, twice as fast as it happens. The pole is "
+            "paid for while it is inside the band; the pole is drawn at twice its length.",
+            animate(figures / f"{environment}_policy.gif", episodes[name]),
+        )
+        for environment, name in chosen.items()
+    ]  # fmt: skip
+    if pictures:
+        yield Section("The policy at work", parts=pictures)
 
 
 def _lines(frame: Frame, column: str) -> list[Series]:
@@ -148,7 +164,8 @@ def as_text(folder: Path) -> list[Any]:
 
     summary = store.read_json(folder / "summary.json")
     printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
-    for column in "method|environment|w|θ|outer rate|max|mean|min|interquartile mean|frozen".split("|"):
+    columns = ("method", "environment", "w", "θ", "outer rate", "max", "mean", "min", "interquartile mean", "frozen")
+    for column in columns:
         printed.add_column(column, justify="left" if column == "method" else "right")
     for group in summary["groups"]:
         printed.add_row(

@@ -1,5 +1,6 @@
 """The page of a run: one file that needs nothing else, interactive, readable on a phone."""
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from smoothfbo.report.charts import Chart, HeatMap, as_plotly
+from smoothfbo.report.charts import Chart, HeatMap, as_plotly, draw
 from smoothfbo.runs import store
 
 
@@ -22,16 +23,29 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A file that a browser shows, such as an animation; it becomes a part of the page."""
+
+    title: str
+    caption: str
+    file: Path
+
+
+@dataclass(frozen=True)
 class Section:
     title: str
     text: Sequence[str] = ()  # paragraphs
-    parts: Sequence[Table | Chart | HeatMap] = ()
+    parts: Sequence[Table | Picture | Chart | HeatMap] = ()
 
 
 def write_page(path: Path, title: str, summary: str, sections: Sequence[Section]) -> None:
-    """All text is escaped: names may come from anywhere."""
+    """The page, and all its charts as files in figures/ beside it. All text is escaped: a name may hold anything."""
     from plotly.offline import get_plotlyjs
 
+    figures = store.prepare(path.parent / "figures")
+    for part in (part for section in sections for part in section.parts):
+        if isinstance(part, (Chart, HeatMap)):
+            draw(part, figures)
     charts: list[dict[str, Any]] = []
     body = "".join(_section(section, charts) for section in sections)
     data = json.dumps(charts, allow_nan=False).replace("<", "\\u003c")  # no tag of any kind, whatever a name holds
@@ -76,8 +90,23 @@ def repeat_section(description: dict[str, Any]) -> Section:
 
 def _section(section: Section, charts: list[dict[str, Any]]) -> str:
     paragraphs = "".join(f"<p>{escape(text)}</p>" for text in section.text)
-    parts = "".join(_table(part) if isinstance(part, Table) else _chart(part, charts) for part in section.parts)
+    parts = "".join(_part(part, charts) for part in section.parts)
     return f"<section><h2>{escape(section.title)}</h2>{paragraphs}{parts}</section>"
+
+
+def _part(part: Table | Picture | Chart | HeatMap, charts: list[dict[str, Any]]) -> str:
+    if isinstance(part, Table):
+        return _table(part)
+    return _picture(part) if isinstance(part, Picture) else _chart(part, charts)
+
+
+def _picture(picture: Picture) -> str:
+    content = base64.b64encode(picture.file.read_bytes()).decode("ascii")
+    source = f"data:image/{picture.file.suffix.removeprefix('.')};base64,{content}"
+    return (
+        f'<figure><h3>{escape(picture.title)}</h3><img alt="{escape(picture.title)}" src="{source}">'
+        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    )
 
 
 def _chart(chart: Chart | HeatMap, charts: list[dict[str, Any]]) -> str:

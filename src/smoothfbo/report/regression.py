@@ -8,7 +8,7 @@ from typing import Any
 from smoothfbo.experiments.regression_claims import SWEEP, at_base
 from smoothfbo.experiments.statistics import Frame
 from smoothfbo.report import regression_charts as charts
-from smoothfbo.report.charts import Chart, draw
+from smoothfbo.report.charts import Chart
 from smoothfbo.report.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
 from smoothfbo.runs import store
 
@@ -27,10 +27,6 @@ def build(folder: Path) -> Path:
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     rounds, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
     sections = list(_sections(config, summary, rounds, lanes))
-    figures = store.prepare(folder / "figures")
-    for part in (part for section in sections for part in section.parts):
-        if not isinstance(part, Table):
-            draw(part, figures)
     page = folder / "report.html"
     settings = config["config"]
     title = "Non-stationary regression: which past batches to trust"
@@ -216,8 +212,6 @@ def compare(folders: list[Path], out: Path) -> Path:
         parts.append(Chart(f"compare_{column}", title, "Lines of every second run are dashed.", "round", title, lines,
                            log_y=True))  # fmt: skip
     sections = [Section("Runs", parts=[differences, summary_table(merged)]), Section("Over time", parts=parts)]
-    figures = store.prepare(store.prepare(out) / "figures")
-    for part in parts:
-        draw(part, figures)
+    store.prepare(out)
     write_page(out / "report.html", "Comparison of runs", ", ".join(names), sections)
     return out / "report.html"

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.report import stream_charts as charts
-from smoothfbo.report.charts import draw
 from smoothfbo.report.page import Section, Table, repeat_section, write_page
 from smoothfbo.runs import store
 
@@ -17,10 +16,6 @@ def build(folder: Path) -> Path:
     """All figures, and the page; returns the page's path."""
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     sections = list(_sections(folder, config, summary))
-    figures = store.prepare(folder / "figures")
-    for part in (part for section in sections for part in section.parts):
-        if not isinstance(part, Table):
-            draw(part, figures)
     settings, page = config["config"], folder / "report.html"
     title = f"{settings['target']}: how much of the past to trust"
     text = (

@@ -42,7 +42,7 @@ Tell = Callable[[Progress], None]
 
 
 def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
-    """Run what is not done yet and write metrics.parquet, lanes.parquet and summary.json."""
+    """Run what is not done yet and write metrics.parquet, lanes.parquet, arrays.npz and summary.json."""
     description = store.describe_run(study.experiment, command, study.config, [str(d) for d in jax.devices()])
     store.claim(folder, study.experiment, description)
     work = folder / "progress"
@@ -68,6 +68,9 @@ def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
     lanes = pd.concat([part.lanes for part in measured], ignore_index=True)
     store.write_table(folder / "metrics.parquet", rounds)
     store.write_table(folder / "lanes.parquet", lanes)
+    arrays = {name: values for part in measured for name, values in part.arrays.items()}
+    if arrays:
+        store.write_arrays(folder / "arrays.npz", arrays)
     store.write_json(folder / "summary.json", study.summarise(rounds, lanes))
     shutil.rmtree(work, ignore_errors=True)
 
