@@ -449,6 +449,32 @@ def test_every_method_solves_the_probe(method):
     np.testing.assert_allclose(values[:, 2].max(-1), 1, atol=0.15)
 
 
+def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
+    """Greedy episodes, step by step in CartPole-v1, paid by the interval."""
+    import gymnasium
+
+    environment = CartPole(reward_low=-0.02, reward_high=0.1)
+    q = soft_q.TwinQ(4, 2, (8,))
+    parameters = jax.random.normal(jax.random.key(2), q.init(jax.random.key(2)).shape)
+    key, episodes = jax.random.key(7), 3
+    result = cartpole.evaluate(environment, q, parameters, jnp.asarray(0), key, episodes)
+    starts = (2 * jax.random.uniform(key, (episodes, 4), parameters.dtype) - 1) * 0.05
+    reference = gymnasium.make("CartPole-v1").unwrapped
+    for start, total, length in zip(starts, result.returns, result.lengths, strict=True):
+        reference.reset(seed=0)
+        reference.state, seen, paid, ended = tuple(map(float, start)), [], 0.0, False
+        while not ended and len(seen) < 500:
+            seen.append(np.array(reference.state))
+            values = q.values(parameters, jnp.asarray(seen[-1], parameters.dtype))
+            _, _, ended, _, _ = reference.step(int(np.argmax(np.mean(values, axis=0))))
+            paid += -0.02 <= reference.state[2] <= 0.1
+        assert (total, length) == (paid, len(seen))
+        if np.array_equal(start, starts[0]):
+            shown = np.asarray(result.first)
+            np.testing.assert_allclose(shown[: len(seen)], seen, atol=1e-5)
+            assert np.isnan(shown[len(seen) :]).all()
+
+
 @functools.cache
 def small_programs():
     config = CartPoleConfig(
@@ -489,10 +515,10 @@ def test_programs_hold_every_setting_and_seed_and_report_a_row_per_chunk():
     }
     assert (program.rounds, program.chunk, program.chunks) == (40, 20, 2)
     for chunk, records in enumerate(rows):
-        assert all(column.shape == (8, 1) for column in records.values())
+        assert all(column.shape[:2] == (8, 1) for column in records.values())
         assert (records["round"] == 20 * chunk + 19).all()
         assert records["finite"].all()
-        for name in set(records) - {"training_return"}:
+        for name in set(records) - {"training_return", "shown"}:  # no episode ended, or one has
             assert np.isfinite(records[name]).all(), name
         assert (records["return_min"] <= records["return_mean"]).all()
         assert (records["return_mean"] <= records["return_max"]).all()
@@ -567,16 +593,47 @@ def test_values_stay_in_the_range_that_rewards_allow():
     # A reward of 1 for ever, and the entropy of two equal actions: the soft value solves v = 1 + γv + α log 2.
     np.testing.assert_allclose(largest, 1 + 0.99 * largest + 0.1 * np.log(2), rtol=1e-12)
     values = jnp.asarray([-3.0, 0.5, 1e6])
-    np.testing.assert_allclose(soft_q.possible_value(values, largest), [0.0, 0.5, largest])
+    expected = [-0.3, 0.5, largest + 0.1 * (1e6 - largest)]
+    np.testing.assert_allclose(soft_q.possible_value(values, largest), expected, rtol=1e-6)
+    # Beyond the bounds there is a slope that leads back.
+    slopes = jax.vmap(jax.grad(soft_q.possible_value), in_axes=(0, None))(values, largest)
+    np.testing.assert_allclose(slopes, [0.1, 1.0, 0.1], rtol=1e-6)
     np.testing.assert_array_equal(soft_q.possible_value(values, None), values)
-    parameters = 1e3 * Q.init(jax.random.key(5))  # networks that have run away
+    shape = Q.init(jax.random.key(5)).shape
+    parameters = 10 * jax.random.normal(jax.random.key(5), shape)  # networks that have run away
     size = Q.network.sizes[0]
     x = soft_q.StateAction(jnp.ones(size), jnp.eye(Q.network.sizes[-1])[0])
     y = soft_q.Experience(jnp.zeros(()), jnp.ones(size), jnp.zeros(()), jnp.zeros(()))
-    outer = MODEL.init(jax.random.key(6))
+    outer = jax.random.normal(jax.random.key(6), MODEL.init(jax.random.key(6)).shape)
     target = soft_q.ModelTarget(MODEL, Q, parameters, DISCOUNT, TEMPERATURE, 2.0)
-    _, reward = MODEL(outer, x)
-    assert reward <= target(outer, x, y) <= reward + DISCOUNT * 2.0
+    following, reward = MODEL(outer, x)
+    value = float(Q.soft_value(parameters, following, TEMPERATURE))
+    possible = np.clip(value, 0, 2.0)
+    assert value != possible
+    expected = float(reward) + DISCOUNT * (possible + 0.1 * (value - possible))
+    np.testing.assert_allclose(target(outer, x, y), expected, rtol=1e-6)
+
+
+def test_units_of_a_leaky_model_can_come_back():
+    leaky = soft_q.WorldModel(*SIZES, hidden=(3,), leak=0.1)
+    (inputs, hidden, outputs) = leaky.network.sizes
+    random = np.random.default_rng(3)
+    weights = random.normal(size=(inputs, hidden)), random.normal(size=(hidden, outputs))
+    biases = -100 * np.ones(hidden), random.normal(size=outputs)  # all units are off
+    row = np.concatenate([weights[0].ravel(), biases[0], weights[1].ravel(), biases[1]])
+    outer = jnp.asarray(np.stack([row, row]))
+    x = soft_q.StateAction(jnp.asarray(random.normal(size=SIZES[0])), jnp.eye(SIZES[1])[1].astype(outer.dtype))
+    before = np.concatenate(x) @ weights[0] + biases[0]
+    expected = np.where(before > 0, before, 0.1 * before) @ weights[1] + biases[1]
+    np.testing.assert_allclose(leaky(outer, x)[0], expected, rtol=1e-5)
+
+    def prediction(outer):
+        return jnp.sum(leaky(outer, x)[0])
+
+    first_layer = jax.grad(prediction)(outer)[0, : inputs * hidden]
+    assert np.abs(first_layer).max() > 1e-3
+    off = jax.grad(lambda outer: jnp.sum(soft_q.WorldModel(*SIZES, hidden=(3,))(outer, x)[0]))(outer)
+    assert np.abs(off[0, : inputs * hidden]).max() == 0
 
 
 def test_settings_of_a_method_replace_the_grid():

@@ -107,7 +107,7 @@ def test_tuning_prefers_a_good_region_when_seeds_are_few_and_the_mean_when_they_
         best = cartpole_study.best_settings(config, grid_lanes(scores, seeds))
         (setting,) = best["methods"]["fbo"]
         assert (setting["inner_rate"], setting["target_rate"]) == expected
-        assert len(best["candidates"]["fbo"]) == 5
+        assert len(best["candidates"]["fbo"]) == cartpole_study.CANDIDATES
         assert set(setting) == set(GRID)
 
 

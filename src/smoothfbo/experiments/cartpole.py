@@ -212,7 +212,9 @@ def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
     return Replay(
         environment=environment,
         q=TwinQ(*sizes, config.q_hidden),
-        model=WorldModel(*sizes, config.model_hidden, environment.observation_limits if config.bounded else None),
+        model=WorldModel(
+            *sizes, config.model_hidden, environment.observation_limits if config.bounded else None, config.model_leak
+        ),
         method=method.removeprefix("smooth-"),
         discount=config.discount,
         temperature=numbers.temperature,

@@ -25,7 +25,7 @@ SETTINGS_VERSION = 1
 LATE = 5  # evaluations at the end whose mean tells settings apart in tuning
 SHOWN_MOMENTS = 8  # of training, for the animation
 ENOUGH_SEEDS = 5
-CANDIDATES = 5  # settings of a method that a settings file keeps beside the best one
+CANDIDATES = 2  # settings of a method that a settings file keeps beside the best one
 
 
 def study(config: CartPoleConfig) -> Study:

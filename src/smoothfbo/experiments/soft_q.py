@@ -39,9 +39,13 @@ class Experience(NamedTuple):
 
 
 class Perceptron(eqx.Module):
-    """A ReLU network with these layer sizes, as a function of one vector of parameters."""
+    """A ReLU network with these layer sizes, as a function of one vector of parameters.
+
+    `leak` is the slope of its units below zero.
+    """
 
     sizes: tuple[int, ...] = eqx.field(static=True)
+    leak: float = eqx.field(static=True, default=0.0)
 
     @property
     def parameters(self) -> int:
@@ -62,9 +66,12 @@ class Perceptron(eqx.Module):
         for layer, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             weight = parameters[position : position + inputs * outputs].reshape(inputs, outputs)
             position += inputs * outputs
-            x = (jax.nn.relu(x) if layer else x) @ weight + parameters[position : position + outputs]
+            x = (self._activate(x) if layer else x) @ weight + parameters[position : position + outputs]
             position += outputs
         return x
+
+    def _activate(self, x: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+        return jax.nn.leaky_relu(x, self.leak) if self.leak else jax.nn.relu(x)
 
 
 class TwinQ(eqx.Module):
@@ -106,6 +113,9 @@ class WorldModel(eqx.Module):
     [0, 1], ½ + ½ r/(1 + |r|). Without them nothing keeps a model near the data, and a ReLU network gives the states
     that it invents values without bound. The slope of these bounds falls slowly, so that a model can come back; that
     of tanh is zero in floating point soon after.
+
+    `leak` is the slope of the hidden units below zero: without it a unit that is off for all data stays off, and
+    there are only three.
     """
 
     network: Perceptron
@@ -117,10 +127,11 @@ class WorldModel(eqx.Module):
         actions: int,
         hidden: tuple[int, ...] = (3, 3),
         limits: tuple[float, ...] | None = None,
+        leak: float = 0.0,
     ):
         if limits is not None and len(limits) != observation_size:
             raise ValueError(f"limits must be one number for each of {observation_size} observations, got {limits}.")
-        self.network = Perceptron((observation_size + actions, *hidden, observation_size))
+        self.network = Perceptron((observation_size + actions, *hidden, observation_size), leak)
         self.limits = limits
 
     def init(self, key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
@@ -157,13 +168,17 @@ class ModelTarget(eqx.Module):
 
 
 def possible_value(value: Float[Array, "..."], largest: Number | None) -> Float[Array, "..."]:
-    """The value within [0, largest]; None is no bound.
+    """The value itself within [0, largest]; beyond, only a tenth of what it exceeds the bound by. None is no bound.
 
     With rewards in [0, 1] no policy is worth less than 0 or more than (1 + α log(actions)) / (1 − γ), so the bound
     leaves every solution as it is. Without it a world model may invent states of any value: values, hypergradients
-    and the model then drive each other up without end.
+    and the model then drive each other up without end. The tenth lets a model come back: the gradient of a hard
+    bound is zero, and a state that the model has moved beyond it stays there.
     """
-    return value if largest is None else jnp.clip(value, 0, jnp.asarray(largest, value.dtype))
+    if largest is None:
+        return value
+    possible = jnp.clip(value, 0, jnp.asarray(largest, value.dtype))
+    return possible + 0.1 * (value - possible)
 
 
 def bellman_target(

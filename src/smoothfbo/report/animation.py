@@ -9,9 +9,9 @@ from PIL import Image, ImageDraw
 from smoothfbo.environments.picture import draw
 from smoothfbo.runs import store
 
-SIZE = {"height": 220, "width": 330}
+SIZE = {"height": 160, "width": 240}
 FRAME = 40  # milliseconds: twice as fast as it happens, with every fourth step of 20 ms
-PAUSE = 12  # frames for which the last one of an episode stays
+PAUSE = 500  # milliseconds that the last picture of an episode stays
 
 
 def animate(path: Path, episodes: Float[np.ndarray, "moment step 5"]) -> Path:
@@ -20,16 +20,15 @@ def animate(path: Path, episodes: Float[np.ndarray, "moment step 5"]) -> Path:
     Columns are those of the stored episodes: round, low, high, position, angle. An episode that ends early holds its
     last picture.
     """
-    frames = []
+    frames, durations = [], []
     for steps in episodes:
         alive = steps[np.isfinite(steps[:, -1])]
-        for step in (*alive, *[alive[-1]] * PAUSE):
-            frames.append(_frame(*(float(number) for number in step), fallen=len(alive) < len(steps)))
-    first, *others = frames
-    store.write(
-        path,
-        lambda file: first.save(file, save_all=True, append_images=others, duration=FRAME, loop=0, optimize=True),
-    )
+        frames += [_frame(*map(float, step), fallen=len(alive) < len(steps)) for step in alive]
+        durations += [FRAME] * (len(alive) - 1) + [PAUSE]
+    both = [draw(0.0, angle, -0.1, 0.1, **SIZE) for angle in (0.0, 0.2)]  # inside the band and outside
+    palette = Image.fromarray(np.concatenate(both)).quantize(16)  # the same few colours in all pictures
+    first, *others = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    store.write(path, lambda file: first.save(file, save_all=True, append_images=others, duration=durations, loop=0))
     return path
 
 
@@ -37,4 +36,4 @@ def _frame(time: float, low: float, high: float, position: float, angle: float, 
     image = Image.fromarray(draw(position, angle, low, high, **SIZE))
     text = f"after {time + 1:,.0f} steps" + (" (this episode ends early)" if fallen else "")
     ImageDraw.Draw(image).text((8, SIZE["height"] - 18), text, fill=(29, 29, 31))
-    return image.quantize(16)
+    return image
