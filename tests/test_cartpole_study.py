@@ -14,7 +14,7 @@ from smoothfbo.errors import UsageError
 from smoothfbo.experiments import cartpole_study
 from smoothfbo.experiments.cartpole_config import GRID, METHODS, PRESETS, CartPoleConfig
 from smoothfbo.experiments.program import Program
-from smoothfbo.experiments.statistics import bootstrap, interquartile_mean, probability_of_improvement
+from smoothfbo.experiments.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
 from smoothfbo.report import cartpole as report
 from smoothfbo.runs import store
 
@@ -37,6 +37,14 @@ def test_bootstrap_intervals_are_near_those_of_the_normal_distribution():
     half = 1.96 * values.std() / np.sqrt(400)
     np.testing.assert_allclose([result["low"], result["high"]], values.mean() + np.array([-half, half]), atol=0.03)
     assert bootstrap([[5.0]], interquartile_mean)["low"] is None
+
+
+def test_geometric_bands_are_those_of_the_logarithms():
+    frame = pd.DataFrame({"round": [0, 0, 0, 1, 1], "size": [1.0, 10.0, 100.0, 5.0, 5.0]})
+    band = bands(frame, "round", "size", geometric=True)
+    half = stats.t.ppf(0.975, 2) * np.log(10) / np.sqrt(3)
+    np.testing.assert_allclose(band.loc[0], 10 * np.exp([0, -half, half]))
+    np.testing.assert_allclose(band.loc[1], [5, 5, 5])
 
 
 def program(method, environment, seeds):

@@ -32,8 +32,15 @@ def ratio_interval(numerators: Any, denominators: Any) -> dict[str, Any]:
     }
 
 
-def bands(frame: Frame, by: str, column: str) -> Frame:
-    """Mean, low and high of `column` over seeds, for every value of `by`."""
+def bands(frame: Frame, by: str, column: str, *, geometric: bool = False) -> Frame:
+    """Mean, low and high of `column` over seeds, for every value of `by`.
+
+    Of the logarithms, if `geometric`: the interval of what spans powers of ten then stays above zero.
+    """
+    if geometric:
+        smallest = np.finfo(np.float32).tiny  # a gradient may be exactly zero
+        logarithms = frame.assign(**{column: np.log(np.maximum(frame[column], smallest))})
+        return bands(logarithms, by, column).transform(np.exp)
     groups = frame.groupby(by, observed=True)[column]
     mean, number = groups.mean(), groups.count()
     half = groups.std(ddof=1) * stats.t.ppf(0.975, np.maximum(number - 1, 1)) / np.sqrt(number)

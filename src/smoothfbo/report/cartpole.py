@@ -74,13 +74,13 @@ def _animations(folder: Path, figures: Path) -> Iterator[Section]:
         yield Section("The policy at work", parts=pictures)
 
 
-def _lines(frame: Frame, column: str) -> list[Series]:
+def _lines(frame: Frame, column: str, *, geometric: bool = False) -> list[Series]:
     """Mean over seeds with its 95 % interval; one line for each method and setting."""
     result = []
     groups = list(frame.groupby(["method", "window", "mix", "outer_rate"], sort=False))
     several = {method for method, *_ in (key for key, _ in groups) if sum(k[0] == method for k, _ in groups) > 1}
     for index, ((method, window, mix, rate), rows) in enumerate(groups):
-        band = bands(rows, "round", column)
+        band = bands(rows, "round", column, geometric=geometric)
         base = method.removeprefix("smooth-")
         name = label(method) + (f", w = {window:g}, θ = {mix:g}, rate {rate:g}" if method in several else "")
         colour = PALETTE[index % len(PALETTE)] if several else COLOURS[base]
@@ -101,12 +101,14 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
         "environment step", "Σ return", _lines(frame, "cumulative_return"),
     )  # fmt: skip
     yield Chart(
-        f"{environment}_proxy", "Cumulative proxy Σ‖g̃‖²", "Squared norms of the smoothed gradient, before clipping.",
-        "environment step", "Σ‖g̃‖²", _lines(frame, "proxy"), log_y=True,
+        f"{environment}_proxy", "Cumulative proxy Σ‖g̃‖²",
+        "Squared norms of the smoothed gradient, before clipping; geometric mean over seeds.",
+        "environment step", "Σ‖g̃‖²", _lines(frame, "proxy", geometric=True), log_y=True,
     )  # fmt: skip
     yield Chart(
-        f"{environment}_norm", "Size of the raw gradient", "Mean norm since the evaluation before.",
-        "environment step", "‖ĝ‖", _lines(frame, "hypergradient_norm"), log_y=True,
+        f"{environment}_norm", "Size of the raw gradient",
+        "Mean norm since the evaluation before; geometric mean over seeds.",
+        "environment step", "‖ĝ‖", _lines(frame, "hypergradient_norm", geometric=True), log_y=True,
     )  # fmt: skip
     angle = _lines(frame, "pole_angle")
     for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
