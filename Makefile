@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint format stress mutants clean
+.PHONY: demo test lint format stress mutants bench bench-quick clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
@@ -28,6 +28,17 @@ stress: $(STAMP)
 # Breaks the library on purpose in some sixty places and shows that a test notices each time (about an hour).
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py
+
+# Ratios against other libraries and against simpler ways, each measured in one run: about 15 minutes and 3.
+bench: .venv/.bench
+	$(BIN)/python -m benchmarks
+
+bench-quick: .venv/.bench
+	$(BIN)/python -m benchmarks --quick
+
+.venv/.bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
 
 clean:
 	rm -rf .venv out build dist .pytest_cache .ruff_cache .hypothesis
