@@ -1,6 +1,8 @@
 """The CartPole study's statistics, settings files, tables and command line; training is tested elsewhere."""
 
 import json
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from PIL import Image
 from scipy import stats
 
 from smoothfbo import cli
+from smoothfbo.commands import presets
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments import cartpole_study
 from smoothfbo.experiments.cartpole_config import GRID, METHODS, PRESETS, CartPoleConfig
@@ -183,7 +186,8 @@ def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, t
 def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     sizes = "--steps 40 --evaluate-every 20 --episodes 2 --seeds 2 --random-steps 20 --batch 8 --capacity 64 --window 3"
     options = ["--methods", "fbo", "smooth-fbo", "--environment", "drifting", "--settings", "none", *sizes.split()]
-    assert cli.main(["cartpole", *options, "--out", str(tmp_path)]) == 0
+    assert cli.main(["cartpole", *options, "--tensorboard", "--out", str(tmp_path)]) == 0
+    assert list((tmp_path / "tensorboard").rglob("events*"))
     assert "SmoothFBO" in capsys.readouterr().out
     assert "SmoothFBO" in (tmp_path / "report.html").read_text()
     settings = cartpole_study.read_settings(str(tmp_path / "best.json"))
@@ -194,3 +198,23 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     (stored,) = [values for name, values in store.read_arrays(tmp_path / "arrays.npz").items() if "smooth" in name]
     with Image.open(tmp_path / "figures" / "drifting_policy.gif") as animation:
         assert animation.n_frames > np.isfinite(stored[:, :, -1]).sum() / 2  # equal frames become one
+
+
+def test_resume_goes_on_with_tensorboard_files(tmp_path, monkeypatch):
+    config = CartPoleConfig()
+    store.write_json(tmp_path / "config.json", store.describe_run("cartpole", "smoothfbo cartpole", config, ["cpu"]))
+    calls = []
+    entry = (*presets.STUDIES["cartpole"][:3], lambda *arguments, **options: calls.append((arguments, options)) or 0)
+    monkeypatch.setitem(presets.STUDIES, "cartpole", entry)
+    assert cli.main(["resume", str(tmp_path)]) == 0
+    (tmp_path / "tensorboard").mkdir()
+    assert cli.main(["resume", str(tmp_path)]) == 0
+    assert [options["tensorboard"] for _, options in calls] == [False, True]
+    assert calls[0][0] == (config, tmp_path, "smoothfbo cartpole")
+
+
+def test_a_reader_that_stops_reading_is_no_error():
+    command = f"{sys.executable} -m smoothfbo cartpole --help | head -1"
+    outcome = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert outcome.stdout.startswith("usage: smoothfbo cartpole")
+    assert outcome.stderr == ""

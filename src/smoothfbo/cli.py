@@ -1,6 +1,7 @@
 """The command line: `smoothfbo COMMAND …`. Errors are one line on standard error, and exit status 2."""
 
 import io
+import os
 import shlex
 import sys
 from contextlib import redirect_stderr
@@ -27,6 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("smoothfbo: stopped before the end; files that are there are complete", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `smoothfbo … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
+        return 141
     except UsageError as error:
         print(f"smoothfbo: {error}", file=sys.stderr)
         return 2

@@ -4,26 +4,22 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from smoothfbo.commands.options import RunOptions
 from smoothfbo.experiments.cartpole_config import CartPoleConfig
 
 
 @dataclass(frozen=True)
-class CartPole(CartPoleConfig):
+class CartPole(CartPoleConfig, RunOptions):
     __doc__ = CartPoleConfig.__doc__
 
     preset: str = "quick"
     """Where the other options have their defaults from: quick (100,000 steps; minutes on 2 cores), paper (1,000,000
-    steps, all methods, tuned settings; for a GPU), tune (the grid, on seeds that nothing else uses)."""
-    out: Path | None = None
-    """Folder of the run: config.json, metrics.parquet, lanes.parquet, summary.json, figures/, report.html.
-    Default: out/cartpole-PRESET."""
-    tensorboard: bool = False
-    """Also write TensorBoard files, into the folder's tensorboard/."""
+    steps, all methods, tuned settings; for a GPU), appendix (100,000 steps, several windows), tune (the grid, on a seed
+    that nothing else uses), retune (the best of tune once more)."""
 
     def run(self, command: str) -> int:
         config = CartPoleConfig(**{field.name: getattr(self, field.name) for field in fields(CartPoleConfig)})
-        folder = self.out or Path(f"out/cartpole-{self.preset}")
-        return run_cartpole(config, folder, command, tensorboard=self.tensorboard)
+        return run_cartpole(config, self.folder("cartpole"), command, tensorboard=self.tensorboard)
 
 
 def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:

@@ -29,7 +29,7 @@ class Resume:
         if stored["experiment"] not in STUDIES:
             raise UsageError(f"{self.folder} is a run of {stored['experiment']}, which starts anew: run it again.")
         config, run = from_stored(stored["experiment"], stored["config"])
-        return run(config, self.folder, stored["command"])
+        return run(config, self.folder, stored["command"], tensorboard=(self.folder / "tensorboard").exists())
 
 
 @dataclass(frozen=True)
