@@ -58,7 +58,7 @@ def same_run(first, second):
 @pytest.fixture
 def no_figures(monkeypatch):
     """For tests that look at tables: drawing takes most of a short run's time."""
-    monkeypatch.setattr("smoothfbo.report.stream.draw", lambda chart, folder: None)
+    monkeypatch.setattr("smoothfbo.report.page.draw", lambda chart, folder: None)
 
 
 @pytest.fixture(scope="module")

@@ -98,28 +98,30 @@ def conjugate_gradient(
         return jax.tree.map(lambda b, d: b + factor.astype(d.dtype) * d, base, direction)
 
     def unfinished(carry: tuple[Any, ...]) -> Array:
-        _, _, _, square, step, curved = carry
+        _, _, _, square, _, step, curved = carry
         return (jnp.sqrt(square) > threshold) & (step < max_steps) & curved
 
     def iterate(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        x, residual, direction, square, step, _ = carry
+        x, residual, direction, square, direction_square, step, _ = carry
         image = damped(direction)
         curvature = inner_product(direction, image)
-        curved = curvature > 0.5 * jnp.asarray(ridge, size.dtype) * squared_norm(direction)
+        curved = curvature > 0.5 * jnp.asarray(ridge, size.dtype) * direction_square
         length = jnp.where(curved, square / jnp.where(curved, curvature, 1), 0)
         x = shifted(x, length, direction)
         residual = shifted(residual, -length, image)
         new_square = squared_norm(residual)
-        direction = shifted(residual, new_square / square, direction)
-        return x, residual, direction, new_square, step + 1, curved
+        share = new_square / square
+        direction = shifted(residual, share, direction)
+        # The new residual is orthogonal to the old direction, so the squares add up.
+        return x, residual, direction, new_square, new_square + share**2 * direction_square, step + 1, curved
 
     residual = jax.tree.map(jnp.subtract, right_side, damped(start))
     helps = squared_norm(residual) <= squared_norm(right_side)
     start = jax.tree.map(lambda s: jnp.where(helps, s, 0), start)
     residual = jax.tree.map(lambda r, b: jnp.where(helps, r, b), residual, right_side)
     square = squared_norm(residual)
-    first = (start, residual, residual, square, jnp.zeros((), jnp.int32), jnp.asarray(True))
-    x, _, _, square, _, _ = jax.lax.while_loop(unfinished, iterate, first)
+    first = (start, residual, residual, square, square, jnp.zeros((), jnp.int32), jnp.asarray(True))
+    x, _, _, square, *_ = jax.lax.while_loop(unfinished, iterate, first)
     return x, jnp.sqrt(square)
 
 

@@ -139,19 +139,19 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
     # Random points over six decades and random directions: a loss such as v⁴ or Huber's is flat here and there, and
     # the softmax is flat along (1, …, 1); only a loss that is flat everywhere is refused.
     repeats = 1 + 2000 // samples.size
-    many = jax.tree.map(lambda leaf: jnp.concatenate([leaf] * repeats), samples)
 
     def spread(key: Array, scale: float) -> PyTree:
         keys = jax.random.split(key, len(jax.tree.leaves(prediction)))
         leaves, structure = jax.tree.flatten(prediction)
         draws = [
-            scale * jax.random.normal(k, (many.size, *v.shape), v.dtype) for k, v in zip(keys, leaves, strict=True)
+            scale * jax.random.normal(k, (repeats, samples.size, *v.shape), v.dtype)
+            for k, v in zip(keys, leaves, strict=True)
         ]
         return jax.tree.unflatten(structure, draws)
 
     for number, scale in enumerate((1.0, 0.01, 10.0, 100.0, 1000.0, 0.1)):
         key_point, key_direction = jax.random.split(jax.random.key(number))
-        products = _curvatures(problem, outer, spread(key_point, scale), many, spread(key_direction, 1.0))
+        products = _curvatures(problem, outer, spread(key_point, scale), samples, spread(key_direction, 1.0))
         if not checks.is_concrete(products) or any(np.any(leaf) for leaf in jax.tree.leaves(products)):
             break
     else:
@@ -165,4 +165,6 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
 
 @eqx.filter_jit
 def _curvatures(problem: Problem, outer: PyTree, points: PyTree, samples: Samples, directions: PyTree) -> PyTree:
-    return jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))(outer, points, *samples, directions)
+    """Of several points for every sample."""
+    of_samples = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
+    return jax.vmap(of_samples, in_axes=(None, 0, None, None, 0))(outer, points, *samples, directions)

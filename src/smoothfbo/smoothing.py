@@ -30,13 +30,16 @@ class _Sum(NamedTuple):
 
 
 class SmoothingState(NamedTuple):
-    """State of `window_average` and `discounted_average`; `average` is the gradient last handed on."""
+    """State of `window_average` and `discounted_average`; `average` is the gradient last handed on.
+
+    A window of one needs nothing else: the other parts are None.
+    """
 
     rounds: Int[Array, ""]  # so far, and once the window is full, modulo its length
     history: PyTree  # the last w gradients, slot t mod w
     leaving: PyTree  # the gradient that leaves the window in the next round
-    recent: _Sum
-    older: _Sum
+    recent: _Sum | None
+    older: _Sum | None
     average: PyTree
 
 
@@ -93,6 +96,8 @@ def discounted_average(
         def wide() -> PyTree:
             return jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_single(p.dtype)), params)
 
+        if slots == 1:
+            return SmoothingState(jnp.zeros((), jnp.int32), None, None, None, None, average=zeros())
         return SmoothingState(
             rounds=jnp.zeros((), jnp.int32),
             history=jax.tree.map(lambda p: jnp.zeros((slots, *p.shape), p.dtype), params),
@@ -104,6 +109,10 @@ def discounted_average(
 
     def update(updates: PyTree, state: SmoothingState, params: PyTree | None = None) -> tuple[PyTree, SmoothingState]:
         del params
+        if slots == 1:  # the gradient passes as it is, infinities included
+            return updates, state._replace(average=updates)
+        assert state.recent is not None
+        assert state.older is not None
         length = jnp.asarray(window, jnp.int32)
         # The counter runs over [0, 2w): beyond w it only has to say "full" and where in the block we are.
         rounds = jnp.where(state.rounds + 1 == 2 * length, length, state.rounds + 1)
@@ -123,8 +132,7 @@ def discounted_average(
             total = (new + old) + (new_error + old_error)
             return (total / _total_weight(discount, stored, total.dtype)).astype(update.dtype)
 
-        # With one slot the gradient passes as it is, infinities included.
-        averages = updates if slots == 1 else jax.tree.map(average, *recent, *older, updates)
+        averages = jax.tree.map(average, *recent, *older, updates)
         return averages, SmoothingState(rounds, history, leaving, recent, older, averages)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]

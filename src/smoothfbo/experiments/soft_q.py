@@ -66,7 +66,7 @@ class Perceptron(eqx.Module):
         for layer, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             weight = parameters[position : position + inputs * outputs].reshape(inputs, outputs)
             position += inputs * outputs
-            x = (self._activate(x) if layer else x) @ weight + parameters[position : position + outputs]
+            x = weight.T @ (self._activate(x) if layer else x) + parameters[position : position + outputs]
             position += outputs
         return x
 
@@ -93,7 +93,7 @@ class TwinQ(eqx.Module):
 
     def __call__(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, " 2"]:
         """v: both values of the action that was taken."""
-        return self.values(parameters, x.observation) @ x.action
+        return jnp.sum(self.values(parameters, x.observation) * x.action, axis=-1)
 
     def soft_value(
         self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"], temperature: Number

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from smoothfbo.runs import store
 
@@ -114,6 +115,9 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
     axis.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
     if chart.log_y and (floor := _floor(chart)) is not None:
         axis.set_ylim(bottom=floor)
+    for scale, is_log in ((axis.xaxis, chart.log_x), (axis.yaxis, chart.log_y)):
+        if is_log and np.ptp(np.log10(scale.get_view_interval())) >= 1:
+            scale.set_minor_formatter(NullFormatter())  # powers of ten are there; more labels would overlap
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     if len(chart.series) > 1:

@@ -26,12 +26,13 @@ def use_compilation_cache() -> None:
 class SpreadProgram:
     """A program whose lanes are divided among the devices; a lane never talks to another one.
 
-    Lanes are padded to a multiple of the number of devices; what the padding computes is dropped.
+    Lanes are padded to a multiple of the number of devices; what the padding computes is dropped. Where there are more
+    devices than lanes, the rest stay idle.
     """
 
     def __init__(self, program: Program):
-        devices = np.array(jax.devices())
         self.lanes = len(program.lanes)
+        devices = np.array(jax.devices()[: self.lanes])
         self._padded = -(-self.lanes // len(devices)) * len(devices)
         mesh = Mesh(devices, (AXIS,))
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))

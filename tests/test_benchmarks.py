@@ -1,0 +1,95 @@
+"""The benchmarks compare what computes the same."""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
+
+from benchmarks import hypergradients, ridge
+from smoothfbo.experiments import cartpole
+from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.experiments.replay import inner_parameters
+from smoothfbo.online import start
+
+CONFIG = CartPoleConfig(
+    methods=("fbo",), environment=("drifting",), seeds=1, final_rate=1.0, random_steps=200, batch=32, capacity=500
+)
+
+
+@pytest.fixture
+def torch_study():
+    torch = pytest.importorskip("torch")
+    from benchmarks import torch_study
+
+    torch.set_default_dtype(torch.float64)
+    yield torch_study
+    torch.set_default_dtype(torch.float32)
+
+
+def layers(network, vector, sizes):
+    """Each layer of a PyTorch network with its weights and biases in our vector; of the last one what is used."""
+    position = 0
+    for layer, (inputs, outputs) in zip(network[::2], pairwise(sizes), strict=True):
+        weights, bias = np.split(vector[position : position + (inputs + 1) * outputs], [inputs * outputs])
+        position += (inputs + 1) * outputs
+        yield layer, weights.reshape(inputs, outputs).T[: layer.out_features], bias[: layer.out_features]
+
+
+def networks(learner, stream, state):
+    """All layers of both Q networks and of the world model, with our parameters."""
+    q, model = np.asarray(inner_parameters(state.hypergradient)), np.asarray(state.outer)
+    for network, vector in zip(learner.q.networks, q, strict=True):
+        yield from layers(network, vector, stream.q.network.sizes)
+    for network, vector in zip((learner.model.transition, learner.model.reward), model, strict=True):
+        yield from layers(network, vector, stream.model.network.sizes)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.compile, which is not called
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_study_in_pytorch_computes_what_ours_does(torch_study, key, compiled):
+    import torch
+
+    numbers = jax.tree.map(lambda leaf: leaf[0], cartpole.programs(CONFIG)[0].numbers)
+    stream = cartpole.replay(CONFIG, "fbo", numbers)
+    algorithm = cartpole.learner("fbo", stream, numbers, clip=CONFIG.clip, capacity=1)
+    keys = jax.random.split(key, 4)
+    # Parameters at random: the initial ones are almost zero in the last layer.
+    model, q = (
+        0.5 * jax.random.normal(k, (2, n.network.parameters))
+        for k, n in zip(keys[:2], (stream.model, stream.q), strict=True)
+    )
+    state, world, _ = start(algorithm, stream, model, keys[2])
+    inner = state.hypergradient.inner._replace(params=q)
+    state = state._replace(hypergradient=state.hypergradient._replace(inner=inner))
+
+    learner = (torch_study.CompiledLearner if compiled else torch_study.Learner)(CONFIG)
+    with torch.no_grad():
+        for layer, weights, bias in networks(learner, stream, state):
+            layer.weight.copy_(torch.tensor(weights))
+            layer.bias.copy_(torch.tensor(bias))
+    learner.target.load_state_dict(learner.q.state_dict())
+
+    for _ in range(3):
+        world, data, problem = stream(world, state.round, keys[3], state)
+        state, info = algorithm.step(state, data, problem)
+        (x, action), y = data.inner
+        batch = [torch.tensor(np.asarray(leaf)) for leaf in (x, action, y.next_observation, y.reward, y.terminated)]
+        if compiled:
+            learner.compiled = learner.graph
+        _, outer_loss = learner.update(torch_study.Batch(*batch))
+
+        np.testing.assert_allclose(outer_loss, info.outer_loss, rtol=1e-6)
+        for layer, weights, bias in networks(learner, stream, state):
+            np.testing.assert_allclose(layer.weight.detach(), weights, rtol=1e-6)
+            np.testing.assert_allclose(layer.bias.detach(), bias, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ridge.FAMILIES)
+def test_exact_hypergradients_are_those_of_the_library(family):
+    problem, values = ridge.make(30)
+    assert hypergradients.error(hypergradients.smoothfbo(family, problem), family, values) < 1e-5
