@@ -10,7 +10,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from smoothfbo.runs import store
 
@@ -116,14 +117,23 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
     if chart.log_y and (floor := _floor(chart)) is not None:
         axis.set_ylim(bottom=floor)
     for scale, is_log in ((axis.xaxis, chart.log_x), (axis.yaxis, chart.log_y)):
-        if is_log and np.ptp(np.log10(scale.get_view_interval())) >= 1:
-            scale.set_minor_formatter(NullFormatter())  # powers of ten are there; more labels would overlap
+        if is_log:
+            _label_decades(scale)
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     if len(chart.series) > 1:
         legend = axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
         for text in legend.get_texts():
             text.set_parse_math(False)
+
+
+def _label_decades(scale: Axis) -> None:
+    """Labels at powers of ten, and at 2 and 5 times them where there are few: more would overlap."""
+    if np.ptp(np.log10(scale.get_view_interval())) < 2:
+        scale.set_minor_locator(LogLocator(subs=(2, 5)))
+        scale.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        scale.set_minor_formatter(NullFormatter())
 
 
 def _floor(chart: Chart) -> float | None:
