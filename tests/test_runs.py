@@ -23,7 +23,7 @@ from smoothfbo.errors import UsageError
 from smoothfbo.experiments.program import Measured, Program, Study
 from smoothfbo.report.charts import Chart, HeatMap, Series
 from smoothfbo.report.page import Section, Table, write_page
-from smoothfbo.runs import runner, store
+from smoothfbo.runs import lanes, runner, store
 from smoothfbo.runs.checkpoints import Checkpoints
 from smoothfbo.runs.lanes import SpreadProgram
 
@@ -295,6 +295,24 @@ def test_one_compilation_per_program():
         state, records = spread.advance(state)
     assert len(traced) == 1
     assert records["place"].shape == (3, 4)
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
+    """Three lanes, two at a time: the second block has a lane of padding."""
+    program = toy().programs[0]
+    whole = SpreadProgram(program)
+    monkeypatch.setattr(lanes, "BLOCK", block)
+    parts = SpreadProgram(program)
+    first, second = whole.start(), parts.start()
+    for _ in range(2):
+        first, expected = whole.advance(first)
+        second, records = parts.advance(second)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(records[name], values)
+    for one, other in zip(*(map(np.asarray, jax.tree.leaves(s.fetch(x))) for s, x in ((whole, first), (parts, second))),
+                          strict=True):  # fmt: skip
+        np.testing.assert_array_equal(one, other)
 
 
 # Three lanes: on two devices one of them has a lane of padding.
