@@ -187,6 +187,8 @@ def test_bad_networks():
         trained_linear(1, batch_size=0)
     with pytest.raises(TypeError, match=r"make\(key\) must return a callable module"):
         sf.Network(lambda key: jnp.ones(3), optax.sgd(0.1), 1)
+    with pytest.raises(ValueError, match=r"apply_all belongs to a pair \(init, apply\)"):
+        sf.Network(lambda key: module, optax.sgd(0.1), 1, apply_all=lambda params, xs: xs)
     no_parameters = sf.Network(lambda key: eqx.nn.Identity(), optax.sgd(0.1), 1)
     with pytest.raises(ValueError, match="the network's parameters has no arrays"):
         start(inner=no_parameters)

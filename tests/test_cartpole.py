@@ -614,6 +614,13 @@ def test_values_stay_in_the_range_that_rewards_allow():
     np.testing.assert_allclose(target(outer, x, y), expected, rtol=1e-6)
 
 
+def test_values_of_all_samples_are_those_of_each():
+    parameters = jax.random.normal(jax.random.key(8), Q.init(jax.random.key(8)).shape)
+    x = REFERENCE.data.inner.x
+    each = jax.vmap(Q, in_axes=(None, 0))(parameters, x)
+    np.testing.assert_allclose(Q.of_all(parameters, x), each, rtol=1e-12)
+
+
 def test_units_of_a_leaky_model_can_come_back():
     leaky = soft_q.WorldModel(*SIZES, hidden=(3,), leak=0.1)
     (inputs, hidden, outputs) = leaky.network.sizes

@@ -77,6 +77,25 @@ def test_failed_solves_say_so():
     assert np.isinf(result.adjoint_residual)
 
 
+def test_a_way_to_map_all_samples_at_once_changes_nothing_but_the_speed():
+    ridge, seen = Ridge.draw(5), []
+    pair = (lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x))
+
+    def apply_all(params, xs):
+        seen.append(xs.shape)
+        return jax.vmap(phi)(xs) @ params
+
+    for make in (lambda inner: sf.Functional(inner, inner), sf.Unrolled, sf.Implicit):
+        results = [
+            estimate(make(sf.Network(pair, optax.sgd(0.1), 4, **options)), ridge)[0]
+            for options in ({}, {"apply_all": apply_all})
+        ]
+        one, other = (np.asarray(result.gradient) for result in results)
+        np.testing.assert_allclose(other, one, rtol=1e-10)
+    assert all(len(shape) == 2 for shape in seen)
+    assert seen
+
+
 def test_explicit_and_implicit_terms_are_the_two_halves():
     ridge = Ridge.draw(3)
     theta = ridge.solution(OUTER)

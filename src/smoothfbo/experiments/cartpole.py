@@ -60,7 +60,7 @@ def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> Abstra
     """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
     # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
     optimiser = optax.sgd(rate) if method == "itd" else optax.adam(rate)
-    inner = Network((q.init, q), optimiser, steps)
+    inner = Network((q.init, q), optimiser, steps, apply_all=q.of_all)
     return {
         "mle": lambda: Explicit(inner),
         "vep": lambda: Explicit(inner),

@@ -61,16 +61,20 @@ class Perceptron(eqx.Module):
             parts += [weight.ravel(), jnp.zeros(outputs, weight.dtype)]
         return jnp.concatenate(parts)
 
-    def __call__(self, parameters: Float[Array, " parameters"], x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+    def __call__(
+        self, parameters: Float[Array, " parameters"], x: Float[Array, "inputs *samples"]
+    ) -> Float[Array, "outputs *samples"]:
+        """Of one input, or of many as the columns of a matrix: on a CPU that is the faster way round."""
         position = 0
         for layer, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             weight = parameters[position : position + inputs * outputs].reshape(inputs, outputs)
             position += inputs * outputs
-            x = weight.T @ (self._activate(x) if layer else x) + parameters[position : position + outputs]
+            bias = parameters[position : position + outputs].reshape(outputs, *(1 for _ in x.shape[1:]))
+            x = weight.T @ (self._activate(x) if layer else x) + bias
             position += outputs
         return x
 
-    def _activate(self, x: Float[Array, " hidden"]) -> Float[Array, " hidden"]:
+    def _activate(self, x: Float[Array, "hidden *samples"]) -> Float[Array, "hidden *samples"]:
         return jax.nn.leaky_relu(x, self.leak) if self.leak else jax.nn.relu(x)
 
 
@@ -94,6 +98,11 @@ class TwinQ(eqx.Module):
     def __call__(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, " 2"]:
         """v: both values of the action that was taken."""
         return jnp.sum(self.values(parameters, x.observation) * x.action, axis=-1)
+
+    def of_all(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
+        """v of all samples at once."""
+        values = jax.vmap(self.network, in_axes=(0, None))(parameters, x.observation.T)
+        return jnp.sum(values * x.action.T, axis=1).T
 
     def soft_value(
         self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"], temperature: Number

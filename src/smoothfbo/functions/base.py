@@ -20,10 +20,8 @@ class Term(NamedTuple):
     is_linear: bool = False  # linear in f(x): its Hessian need not be computed
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> Float[Array, ""]:
-        def one(x: PyTree, y: PyTree) -> Float[Array, ""]:
-            return self.loss(function(x), x, y)
-
-        return jnp.mean(jax.vmap(one)(*self.samples))
+        """`function` maps all inputs at once."""
+        return jnp.mean(jax.vmap(self.loss)(function(self.samples.x), *self.samples))
 
 
 class FunctionState(NamedTuple):
@@ -45,6 +43,10 @@ class AbstractFunction(eqx.Module):
         """The function x ↦ v of ONE input that these parameters stand for."""
 
     @abstractmethod
+    def bind_all(self, params: PyTree) -> Callable[[PyTree], PyTree]:
+        """The same function of ALL inputs of a batch, along their first axis."""
+
+    @abstractmethod
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         """R(θ), added to every objective."""
 
@@ -55,5 +57,5 @@ class AbstractFunction(eqx.Module):
 
 def objective_value(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Any:
     """Σ terms + R(θ) on all samples."""
-    bound = function.bind(params)
+    bound = function.bind_all(params)
     return sum((term.mean(bound) for term in objective), function.regulariser(params))

@@ -74,6 +74,9 @@ class Linear(AbstractFunction):
 
         return function
 
+    def bind_all(self, params: PyTree) -> Callable[[PyTree], PyTree]:
+        return jax.vmap(self.bind(params))
+
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         square = squared_norm(params)
         return 0.5 * jnp.asarray(self.ridge, square.dtype) * square

@@ -161,7 +161,7 @@ def adjoint_objective(
 
 def _relative_residual(function: AbstractFunction, params: PyTree, objective: tuple[Term, Term]) -> Float[Array, ""]:
     remainder = jax.grad(lambda params: objective_value(function, params, objective))(params)
-    right_side = jax.grad(lambda params: objective[1].mean(function.bind(params)))(params)
+    right_side = jax.grad(lambda params: objective[1].mean(function.bind_all(params)))(params)
     return ratio(norm(remainder), norm(right_side))
 
 
