@@ -67,8 +67,8 @@ def run(quick: bool) -> measure.Result:
     with ExitStack() as stack:
         candidates = [
             smoothfbo("fbo", 1, 2_000),
-            smoothfbo("fbo", LANES, 400),
-            smoothfbo("smooth-fbo", LANES, 400, WINDOW),
+            smoothfbo("fbo", LANES, 400 if quick else 1_500),
+            smoothfbo("smooth-fbo", LANES, 400 if quick else 1_500, WINDOW),
             *pytorch(EAGER, stack, steps=50 if quick else 200),
         ]
         if quick:
