@@ -76,6 +76,20 @@ def test_conjugate_gradient_stops_at_negative_curvature():
         assert residual > 1e-3
 
 
+def test_conjugate_gradient_stops_where_the_ridge_alone_holds_up_a_later_direction():
+    """A + ρI = diag(11, 0.4): along the second direction, computed here, less than half of ρ‖p‖² is left."""
+    b, matrix = np.array([1.0, 1.0]), np.diag([11.0, 0.4])
+    length = (b @ b) / (b @ matrix @ b)
+    residual = b - length * (matrix @ b)
+    direction = residual + (residual @ residual) / (b @ b) * b
+    assert 0 < direction @ matrix @ direction < 0.5 * direction @ direction
+    x, left = conjugate_gradient(
+        lambda v: jnp.asarray([10.0, -0.6]) * v, jnp.asarray(b), jnp.zeros(2), tolerance=1e-8, max_steps=10, ridge=1.0
+    )
+    np.testing.assert_allclose(x, length * b, rtol=1e-12)
+    np.testing.assert_allclose(left, np.linalg.norm(residual), rtol=1e-12)
+
+
 def test_conjugate_gradient_drops_a_start_that_is_worse_than_zero():
     matrix, vector = jnp.asarray(positive(5, 4)), jnp.ones(4)
     good, _ = conjugate_gradient(lambda v: matrix @ v, vector, jnp.zeros(4), tolerance=1e-10, max_steps=2)

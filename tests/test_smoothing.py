@@ -67,6 +67,12 @@ def test_window_one_is_no_smoothing_bit_for_bit(dtype):
         np.testing.assert_array_equal(averages, gradients)
 
 
+def test_window_one_hands_on_its_gradient_as_the_smoothed_one():
+    smoother, gradient = sf.window_average(1), jnp.asarray([1.0, -2.0])
+    _, state = smoother.update(gradient, smoother.init(gradient))
+    np.testing.assert_array_equal(sf.smoothed_gradient(state, jnp.zeros(2)), gradient)
+
+
 def test_window_one_passes_even_what_is_not_finite():
     gradients = draw(1, 6).at[2].set(jnp.inf).at[4, 0].set(jnp.nan)
     _, averages = smooth(sf.window_average(1), gradients)
