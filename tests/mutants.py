@@ -34,9 +34,10 @@ MUTATIONS = [
     ("hypergradients/implicit.py", "length=self.terms - 1", "length=self.terms", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "return estimate, ImplicitState(inner, solution)", "return estimate, ImplicitState(inner, state.solution)", HYPERGRADIENTS),
     ("hypergradients/unrolled.py", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n        inner = state\n", HYPERGRADIENTS),
-    ("algebra.py", "new_square / square, direction", "square / new_square, direction", "test_algebra.py"),
+    ("algebra.py", "share = new_square / square", "share = square / new_square", "test_algebra.py"),
+    ("algebra.py", "new_square + share**2 * direction_square", "0 * new_square", "test_algebra.py"),
     ("functions/base.py", "function.regulariser(params))", "jnp.zeros(()))", HYPERGRADIENTS),
-    ("functions/linear.py", "gradient = self.ridge * flat", "gradient = 0 * flat", HYPERGRADIENTS),
+    ("functions/linear.py", "gradient = ridge * flat", "gradient = 0 * flat", HYPERGRADIENTS),
     # smoothing
     ("smoothing.py", "length = jnp.asarray(window, jnp.int32)", "length = jnp.asarray(window, jnp.int32) + 1", SMOOTHING),
     ("smoothing.py", "lambda h: jax.lax.dynamic_index_in_dim(h, next_slot", "lambda h: jax.lax.dynamic_index_in_dim(h, slot", SMOOTHING),
@@ -52,7 +53,7 @@ MUTATIONS = [
     ("streams/cosine.py", "return 2 * self.smoothness * jnp.sum(jnp.abs(jnp.sin(", "return self.smoothness * jnp.sum(jnp.abs(jnp.sin(", "test_regret.py"),
     ("streams/finite.py", "return -self._project(inner", "return self._project(inner", "test_finite.py"),
     ("streams/finite.py", "(second_moment - jnp.sum(", "(second_moment + jnp.sum(", "test_finite.py"),
-    ("streams/regression.py", "times = round - 1 - jnp.arange(self.lags)", "times = round - jnp.arange(self.lags)", "test_known_truth.py"),
+    ("streams/regression.py", "self.truth(round - 1 - lag, x)", "self.truth(round - lag, x)", "test_known_truth.py"),
     # the loop
     ("online.py", "outer=state.outer,\n            hypergradient=estimate", "outer=following.outer,\n            hypergradient=estimate", ONLINE),
     ("online.py", "outer=_where(finite, outer, state.outer)", "outer=outer", ONLINE),
@@ -83,6 +84,14 @@ MUTATIONS = [
     ("experiments/stream.py", "skip, is_first = self.done, self.done == 0", "skip, is_first = 0, self.done == 0", "test_stream_command.py"),
     ("runs/stream_folder.py", "if _number(path) > self._part:", "if False:", "test_stream_command.py"),
     ("environments/cartpole.py", "(4 / 3 - parameters", "(3 / 4 - parameters", "test_environments.py"),
+    # bounds, leaks, blocks, pictures
+    ("experiments/soft_q.py", "possible + 0.1 * (value - possible)", "possible", "test_cartpole.py"),
+    ("experiments/soft_q.py", "observation_size), leak)", "observation_size))", "test_cartpole.py"),
+    ("experiments/soft_q.py", "jnp.sum(values * x.action.T, axis=1).T", "jnp.sum(values * x.action.T[::-1], axis=1).T", "test_cartpole.py"),
+    ("experiments/cartpole.py", "shown = jnp.where(running[0] > 0,", "shown = jnp.where(running[0] > -1,", "test_cartpole.py"),
+    ("experiments/statistics.py", "np.log(np.maximum", "np.log10(np.maximum", "test_cartpole_study.py"),
+    ("runs/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "test_runs.py"),
+    ("smoothing.py", "return updates, state._replace(average=updates)", "return updates, state", SMOOTHING),
 ]  # fmt: skip
 
 
