@@ -10,6 +10,15 @@ import argparse
 import time
 
 from smoothfbo.commands.running import start_jax
+from smoothfbo.experiments.cartpole_config import CartPoleConfig
+
+
+def configuration(method: str, lanes: int, window: int, steps: int) -> CartPoleConfig:
+    """The study with an evaluation after every `steps` steps."""
+    return CartPoleConfig(
+        methods=(method,), environment=("drifting",), seeds=lanes, window=(window,), evaluate_every=steps,
+        steps=100 * steps,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -24,13 +33,9 @@ def main() -> None:
     import jax
 
     from smoothfbo.experiments.cartpole import programs
-    from smoothfbo.experiments.cartpole_config import CartPoleConfig
     from smoothfbo.runs.lanes import SpreadProgram
 
-    config = CartPoleConfig(
-        methods=(options.method,), environment=("drifting",), seeds=options.lanes, window=(options.window,),
-        evaluate_every=options.steps, steps=100 * options.steps,
-    )  # fmt: skip
+    config = configuration(options.method, options.lanes, options.window, options.steps)
     begin = time.perf_counter()
     program = SpreadProgram(programs(config)[0])
     state, _ = program.advance(program.start())

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from benchmarks import measure
+from benchmarks.cartpole import configuration
 
 STEPS = 10_000  # of a chunk
 CASES = (("fbo", 1), ("fbo", 10), ("fbo", 100), ("fbo", 1_000), ("smooth-fbo", 10), ("smooth-fbo", 100))
@@ -66,13 +67,8 @@ def prepare(method: str, lanes: int) -> Prepared:
     import jax
 
     from smoothfbo.experiments.cartpole import programs
-    from smoothfbo.experiments.cartpole_config import CartPoleConfig
 
-    config = CartPoleConfig(
-        methods=(method,), environment=("drifting",), seeds=lanes, window=(WINDOW,), evaluate_every=STEPS,
-        steps=100 * STEPS,
-    )  # fmt: skip
-    (program,) = programs(config)
+    (program,) = programs(configuration(method, lanes, WINDOW, STEPS))
     begin = time.perf_counter()
     first = jax.jit(jax.vmap(program.start))
     start = first.lower(program.numbers).compile()

@@ -14,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from smoothfbo.commands.running import cores
+
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("jax", "jaxlib", "optax", "jaxopt", "torch", "torchopt", "higher")
 
@@ -106,14 +108,13 @@ def machine() -> dict[str, Any]:
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = {}
     for name in PACKAGES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return {"processor": model, "cores": cores, "python": platform.python_version(), "packages": versions}
+    return {"processor": model, "cores": cores(), "python": platform.python_version(), "packages": versions}
 
 
 def write(name: str, result: Result, *, command: str, seconds: float) -> Path:

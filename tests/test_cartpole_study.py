@@ -162,9 +162,40 @@ def test_the_page_is_made_of_stored_files(tables, tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} >= {"drifting_return.png", "drifting_angle.png"}
 
 
+def test_runs_of_several_methods_are_put_together(tmp_path):
+    results = {"fbo": [[1, 2, 3], [4, 5, 6]], "smooth-fbo": [[10, 20, 30], [40, 50, 60]]}
+    for method, returns in results.items():
+        folder, config = store.prepare(tmp_path / method), CartPoleConfig(methods=(method,), environment=("drifting",))
+        rounds, lanes, arrays = cartpole_study.measure(program(method, "drifting", 2), records(returns))
+        store.write_json(folder / "config.json", store.describe_run("cartpole", f"run {method}", config, ["cpu"]))
+        store.write_table(folder / "metrics.parquet", rounds)
+        store.write_table(folder / "lanes.parquet", lanes)
+        store.write_arrays(folder / "arrays.npz", dict(arrays))
+        store.write_json(folder / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+    folders = [str(tmp_path / method) for method in results]
+    assert cli.main(["report", *folders, "--out", str(tmp_path / "both")]) == 0
+    summary = store.read_json(tmp_path / "both" / "summary.json")
+    assert [group["mean"] for group in summary["groups"]] == [4.5, 45.0]
+    (entry,) = summary["improvement"]
+    assert (entry["other"], entry["difference"]["mean"]) == ("fbo", 40.5)
+    assert set(store.read_arrays(tmp_path / "both" / "arrays.npz")) == {"fbo drifting", "smooth-fbo drifting"}
+    assert store.read_json(tmp_path / "both" / "config.json")["config"]["methods"] == list(results)
+
+
+def test_runs_that_differ_in_more_than_methods_are_not(tmp_path, capsys):
+    for name, seeds in (("a", 2), ("b", 3)):
+        description = store.describe_run("cartpole", "smoothfbo cartpole", CartPoleConfig(seeds=seeds), ["cpu"])
+        store.write_json(store.prepare(tmp_path / name) / "config.json", description)
+        store.write_json(tmp_path / name / "summary.json", {})
+    assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")]) == 2
+    assert "these runs cannot be put together: they differ in seeds." in capsys.readouterr().err
+    assert not (tmp_path / "both").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--settings", "tuned", "--candidates"], "--settings tuned names no candidates; give the best.json of a run"),
         (["--environment", "moon"], "--environment must be one or more of stationary, drifting, got moon."),
         (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),
         (["--capacity", "10"], "--capacity must be at least batch = 256, got 10."),

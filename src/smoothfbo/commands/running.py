@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from smoothfbo.runs.runner import Progress
 
 
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def start_jax() -> None:
     """One host device per processor core, so that lanes fill all of them; must come before jax is imported."""
     flag = "xla_force_host_platform_device_count"
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={cores}".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={cores()}".strip()
     from smoothfbo.runs.lanes import use_compilation_cache
 
     use_compilation_cache()

@@ -25,7 +25,7 @@ SETTINGS_VERSION = 1
 LATE = 5  # evaluations at the end whose mean tells settings apart in tuning
 SHOWN_MOMENTS = 8  # of training, for the animation
 ENOUGH_SEEDS = 5
-CANDIDATES = 2  # settings of a method that a settings file keeps beside the best one
+CANDIDATES = 2  # settings of a method that a settings file keeps, the best one among them
 
 
 def study(config: CartPoleConfig) -> Study:
@@ -48,6 +48,8 @@ def read_settings(source: str, part: str = "methods") -> Settings:
         raise UsageError(
             f"--settings {source} is of version {version}; this smoothfbo reads version {SETTINGS_VERSION}."
         )
+    if part not in content:
+        raise UsageError(f"--settings {source} names no {part}; give the best.json of a run of --preset tune.")
     return content[part]
 
 

@@ -107,7 +107,7 @@ class Linear(AbstractFunction):
 
     def _derivatives(self, params: PyTree, term: Term) -> tuple[Array, Array]:
         """Slope and Hessian of the term's loss in the flattened prediction, at every sample."""
-        predictions = jax.vmap(self.bind(params))(term.samples.x)
+        predictions = self.bind_all(params)(term.samples.x)
 
         def one(prediction: PyTree, x: PyTree, y: PyTree) -> tuple[Array, Array]:
             v, unravel = ravel_pytree(prediction)

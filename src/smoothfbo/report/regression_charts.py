@@ -54,7 +54,14 @@ def _entries(frame: Frame) -> Iterator[tuple[str, int, str, Frame]]:
         yield method, window, colour, frame[(frame["method"] == method) & (frame["window"] == window)]
 
 
-def lines(frame: Frame, column: str, *, running: int = 1, methods: tuple[str, ...] | None = None) -> list[Series]:
+def lines(
+    frame: Frame,
+    column: str,
+    *,
+    running: int = 1,
+    methods: tuple[str, ...] | None = None,
+    geometric: bool = False,
+) -> list[Series]:
     """Mean and interval over seeds, over rounds; noisy columns as running means within each seed."""
     result = []
     for method, window, colour, rows in _entries(frame):
@@ -64,7 +71,7 @@ def lines(frame: Frame, column: str, *, running: int = 1, methods: tuple[str, ..
         if running > 1:
             spacing = int(wide.index[1] - wide.index[0]) if len(wide) > 1 else 1
             wide = wide.rolling(max(running // spacing, 1), min_periods=1, center=True).mean()
-        band = bands(wide.stack().rename("value").reset_index(), "round", "value")
+        band = bands(wide.stack().rename("value").reset_index(), "round", "value", geometric=geometric)
         dashed = method in ("exact", "uniform")
         result.append(
             Series(label(method, window), band.index, band["mean"], band["low"], band["high"], colour, dashed)
@@ -107,8 +114,9 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
         "round", "loss", lines(one_window(frame), "outer_loss", running=SMOOTHED),
     )  # fmt: skip
     yield Chart(
-        name + "norms", "Size of the raw hypergradient", f"‖ĝ_t‖², running mean of {SMOOTHED} rounds.",
-        "round", "‖ĝ‖²", lines(one_window(frame), "raw_squared", running=SMOOTHED), log_y=True,
+        name + "norms", "Size of the raw hypergradient",
+        f"‖ĝ_t‖², running mean of {SMOOTHED} rounds, geometric mean over seeds.",
+        "round", "‖ĝ‖²", lines(one_window(frame), "raw_squared", running=SMOOTHED, geometric=True), log_y=True,
     )  # fmt: skip
     yield Chart(
         name + "inner_error", "Error of the inner function against the exact solution h*",
