@@ -20,7 +20,7 @@ from smoothfbo.experiments.cartpole_config import CartPoleConfig
 if TYPE_CHECKING:
     from smoothfbo.report.charts import Chart
 
-CONFIG = CartPoleConfig(environment=("drifting",), final_rate=1.0)
+CONFIG = CartPoleConfig(environment=("drifting",), final_rate=(1.0,))
 LANES, WINDOW = 10, 1_000
 EAGER, COMPILED = "PyTorch, eager", "PyTorch, torch.compile"
 
@@ -98,7 +98,7 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
 
     def advance(numbers: Any, state: Any) -> tuple[Any, dict[str, Any]]:
         stream = replay(config, method, numbers)
-        algorithm = learner(method, stream, numbers, clip=config.clip, capacity=window)
+        algorithm = learner(method, stream, numbers, clip=config.clip, capacity=window, rounds=config.steps)
         state, trace = online.run(algorithm, stream, rounds=steps, state=state, record=record)
         return state, {"means": jnp.mean(trace, axis=0)}
 

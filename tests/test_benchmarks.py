@@ -17,7 +17,7 @@ from smoothfbo.experiments.replay import inner_parameters
 from smoothfbo.online import start
 
 CONFIG = CartPoleConfig(
-    methods=("fbo",), environment=("drifting",), seeds=1, final_rate=1.0, random_steps=200, batch=32, capacity=500
+    methods=("fbo",), environment=("drifting",), seeds=1, final_rate=(1.0,), random_steps=200, batch=32, capacity=500
 )
 
 
@@ -56,7 +56,7 @@ def test_the_study_in_pytorch_computes_what_ours_does(torch_study, key, compiled
 
     numbers = jax.tree.map(lambda leaf: leaf[0], cartpole.programs(CONFIG)[0].numbers)
     stream = cartpole.replay(CONFIG, "fbo", numbers)
-    algorithm = cartpole.learner("fbo", stream, numbers, clip=CONFIG.clip, capacity=1)
+    algorithm = cartpole.learner("fbo", stream, numbers, clip=CONFIG.clip, capacity=1, rounds=CONFIG.steps)
     keys = jax.random.split(key, 4)
     # Parameters at random: the initial ones are almost zero in the last layer.
     model, q = (

@@ -392,6 +392,7 @@ def numbers(**changes):
         "outer_rate": 1e-3,  # well below the inner rate: a model that moves faster than the values follow runs away
         "target_rate": 0.1,
         "temperature": 1e-2,
+        "final_rate": 1.0,
         "window": jnp.asarray(10),
         "mix": 0.4,
     }
@@ -400,7 +401,7 @@ def numbers(**changes):
 
 def test_rates_fall_linearly_to_their_last_share():
     stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    algorithm = cartpole.learner("fbo", stream, numbers(), clip=0.0, capacity=10, decay=(0.2, 10))
+    algorithm = cartpole.learner("fbo", stream, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.hypergradient.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
         with jax.numpy_dtype_promotion("standard"):
@@ -428,7 +429,7 @@ def test_every_method_solves_the_probe(method):
     rate = 0.1 if method == "itd" else 1e-2
 
     def train(key):
-        algorithm = cartpole.learner(method, stream, numbers(inner_rate=rate), clip=1.0, capacity=10)
+        algorithm = cartpole.learner(method, stream, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)
         key_model, key_run = jax.random.split(key)
         outer = stream.model.init(key_model)
         final, trace = sf.run(

@@ -14,7 +14,7 @@ from scipy import stats
 from smoothfbo import cli
 from smoothfbo.commands import presets
 from smoothfbo.errors import UsageError
-from smoothfbo.experiments import cartpole_study
+from smoothfbo.experiments import cartpole, cartpole_study
 from smoothfbo.experiments.cartpole_config import GRID, METHODS, PRESETS, CartPoleConfig
 from smoothfbo.experiments.program import Program
 from smoothfbo.experiments.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
@@ -53,7 +53,7 @@ def test_geometric_bands_are_those_of_the_logarithms():
 def program(method, environment, seeds):
     lanes = tuple(
         {"method": method, "environment": environment, "inner_rate": 1e-3, "outer_rate": 3e-4, "target_rate": 0.01,
-         "temperature": 0.01, "window": 1, "mix": 1.0, "seed": seed} for seed in range(seeds)
+         "temperature": 0.01, "final_rate": 0.1, "window": 1, "mix": 1.0, "seed": seed} for seed in range(seeds)
     )  # fmt: skip
     return Program(method, lanes, {"seed": jnp.arange(seeds)}, lambda n: n, lambda n, s: (s, {}), 30, 10)
 
@@ -105,8 +105,8 @@ def grid_lanes(scores, seeds):
     for (inner, target), score in scores.items():
         for seed in range(seeds):
             base = {"method": "fbo", "environment": "stationary", "outer_rate": 1.0, "temperature": 1.0}
-            rows.append(base | {"inner_rate": inner, "target_rate": target, "window": 1, "mix": 1.0, "seed": seed,
-                                "late_return": score})  # fmt: skip
+            rows.append(base | {"inner_rate": inner, "target_rate": target, "final_rate": 1.0, "window": 1, "mix": 1.0,
+                                "seed": seed, "late_return": score})  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -116,9 +116,9 @@ def test_tuning_prefers_a_good_region_when_seeds_are_few_and_the_mean_when_they_
     for seeds, expected in ((2, plateau), (8, lucky)):
         config = CartPoleConfig(seeds=seeds)
         best = cartpole_study.best_settings(config, grid_lanes(scores, seeds))
-        (setting,) = best["methods"]["fbo"]
+        setting, *others = best["methods"]["fbo"]
         assert (setting["inner_rate"], setting["target_rate"]) == expected
-        assert len(best["candidates"]["fbo"]) == cartpole_study.CANDIDATES
+        assert len(others) == len(scores) - 1
         assert set(setting) == set(GRID)
 
 
@@ -126,16 +126,38 @@ def test_shipped_settings_cover_the_paper_and_were_not_tuned_on_reported_seeds()
     settings = cartpole_study.read_settings("tuned")
     assert set(PRESETS["paper"].methods) <= set(settings) <= set(METHODS)
     reported = range(PRESETS["paper"].first_seed, PRESETS["paper"].first_seed + PRESETS["paper"].seeds)
-    for name in ("tune", "retune"):
+    for name in ("tune", "retune", "choose"):
         preset = PRESETS[name]
         assert not set(reported) & set(range(preset.first_seed, preset.first_seed + preset.seeds))
         assert preset.environment == ("stationary",)
 
 
+def test_trials_are_as_many_for_each_method_whatever_varies():
+    settings = {
+        "fbo": [{"inner_rate": rate, "final_rate": 1.0} for rate in (1e-1, 1e-2, 1e-3, 1e-4)],
+        "smooth-fbo": [{"inner_rate": r, "final_rate": 1.0, "window": w} for r in (1e-1, 1e-2) for w in (5, 7)],
+    }
+    config = CartPoleConfig(
+        methods=("fbo", "smooth-fbo"), environment=("drifting",), seeds=1,
+        vary=("final_rate", "window"), final_rate=(0.5, 0.0), window=(10, 20), trials=4,
+    )  # fmt: skip
+    plain, smooth = cartpole.programs(config, cartpole_study.tried(config, settings))
+    assert len(plain.lanes) == len(smooth.lanes) == config.trials
+    assert {(lane["inner_rate"], lane["final_rate"]) for lane in plain.lanes} == {
+        (rate, final) for rate in (1e-1, 1e-2) for final in (0.5, 0.0)
+    }
+    assert {(lane["inner_rate"], lane["window"]) for lane in smooth.lanes} == {(1e-1, 10), (1e-1, 20)}
+    best = cartpole_study.tried(CartPoleConfig(), settings)
+    assert best == {method: known[:1] for method, known in settings.items()}
+    several = cartpole_study.tried(CartPoleConfig(vary=("window",), window=(10,), trials=9), settings)
+    assert [each["inner_rate"] for each in several["smooth-fbo"]] == [1e-1, 1e-2]  # those of two windows are one now
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"version": 99, "methods": {}}', "is of version 99; this smoothfbo reads version 1"),
+        ('{"version": 99, "methods": {}}', "is of version 99; this smoothfbo reads version 2"),
+        ('{"version": 2}', "names no methods; give the best.json of a run"),
         ("[]", "is of version None"),
         ("{", "cannot be read"),
     ],
@@ -195,7 +217,8 @@ def test_runs_that_differ_in_more_than_methods_are_not(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--settings", "tuned", "--candidates"], "--settings tuned names no candidates; give the best.json of a run"),
+        (["--vary", "windows"], "(did you mean window?)"),
+        (["--trials", "0"], "--trials must be an integer of at least 1, got 0."),
         (["--environment", "moon"], "--environment must be one or more of stationary, drifting, got moon."),
         (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),
         (["--capacity", "10"], "--capacity must be at least batch = 256, got 10."),

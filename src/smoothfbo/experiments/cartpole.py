@@ -45,6 +45,7 @@ class Numbers(NamedTuple):
     outer_rate: Float[Array, "..."]
     target_rate: Float[Array, "..."]
     temperature: Float[Array, "..."]
+    final_rate: Float[Array, "..."]
     window: Int[Array, "..."]
     mix: Float[Array, "..."]
 
@@ -78,17 +79,16 @@ def learner(
     *,
     clip: float,
     capacity: int,
+    rounds: int,
     inner_steps: int = 1,
-    decay: tuple[float, int] = (1.0, 1),
 ) -> Online:
     """The online loop of a method: hypergradient, smoothing (with `smooth-` in front), clipping, Adam.
 
-    `capacity` is the largest window among the lanes; `decay` is the share of both rates that is left, and when.
+    `capacity` is the largest window among the lanes; after `rounds` the rates have fallen to their final share.
     """
-    share, rounds = decay
 
     def rate(first: Any, updates: int) -> Any:
-        return first if share == 1 else optax.linear_schedule(first, share * first, rounds * updates)
+        return optax.linear_schedule(first, numbers.final_rate * first, rounds * updates)
 
     base = method.removeprefix("smooth-")
     smooth = window_average(numbers.window, capacity=capacity)
@@ -175,8 +175,8 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
             numbers,
             clip=config.clip,
             capacity=capacity,
+            rounds=config.steps,
             inner_steps=config.inner_steps,
-            decay=(config.final_rate, config.steps),
         )
         return algorithm, stream
 

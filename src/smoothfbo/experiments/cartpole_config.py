@@ -9,7 +9,8 @@ METHODS = (*BASE_METHODS, *(f"smooth-{method}" for method in BASE_METHODS))
 ENVIRONMENTS = ("stationary", "drifting")
 
 # The numbers of a lane, in the order of the fields below: a settings file fixes them for each method.
-GRID = ("inner_rate", "outer_rate", "target_rate", "temperature", "window", "mix")
+GRID = ("inner_rate", "outer_rate", "target_rate", "temperature", "final_rate", "window", "mix")
+SMOOTHING = ("window", "mix")  # only smoothed methods have these
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class CartPoleConfig:
     """Rate τ at which the target networks follow the Q networks."""
     temperature: tuple[float, ...] = (1e-2,)
     """Temperature α of soft values and of the policy."""
+    final_rate: tuple[float, ...] = (0.1,)
+    """Share of both learning rates that is left at the end of training; they fall linearly."""
     window: tuple[int, ...] = (100,)
     """Smoothing windows w of the smooth- methods."""
     mix: tuple[float, ...] = (0.4,)
     """Share θ of the newest gradient in the smoothed one: θ·newest + (1−θ)·average."""
-    final_rate: float = 0.1
-    """Share of both learning rates that is left at the end of training; they fall linearly."""
     inner_steps: int = 1
     """Steps of the Q networks for each step of the world model, on the same transitions."""
     clip: float = 1.0
@@ -85,8 +86,12 @@ class CartPoleConfig:
     """Where each method has its rates, window and mix from: none (the options above), tuned (what the package ships),
     or a file that the preset tune wrote (best.json in its folder)."""
 
-    candidates: bool = False
-    """Run all the good settings that the file names for each method, not only the best one."""
+    vary: tuple[str, ...] = ()
+    """Numbers whose values come from the options although the settings have them: inner_rate, outer_rate, target_rate,
+    temperature, final_rate, window, mix."""
+
+    trials: int = 1
+    """Settings that are tried for each method: the best ones of the file, each with all that varies."""
 
     def __post_init__(self) -> None:
         require_known("methods", self.methods, METHODS)
@@ -95,7 +100,9 @@ class CartPoleConfig:
             values = getattr(self, name)
             require(len(values) > 0, name, "nothing", "at least one value")
             require(len(set(values)) == len(values), name, " ".join(map(str, values)), "different values")
-        for name in ("steps", "evaluate_every", "episodes", "seeds", "inner_steps", "random_steps", "batch"):
+        if self.vary:
+            require_known("vary", self.vary, GRID)
+        for name in ("steps", "evaluate_every", "episodes", "seeds", "inner_steps", "random_steps", "batch", "trials"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         for name in ("inner_rate", "outer_rate", "target_rate", "temperature"):
             for value in getattr(self, name):
@@ -104,11 +111,11 @@ class CartPoleConfig:
             require(value <= 1, "target_rate", value, "at most 1")
         for value in self.window:
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
-        for value in self.mix:
-            require(0 <= value <= 1, "mix", value, "between 0 and 1")
+        for name in ("mix", "final_rate"):
+            for value in getattr(self, name):
+                require(0 <= value <= 1, name, value, "between 0 and 1")
         require(0 < self.itd_factor < float("inf"), "itd_factor", self.itd_factor, "positive and finite")
         require(0 <= self.model_leak <= 1, "model_leak", self.model_leak, "between 0 and 1")
-        require(0 <= self.final_rate <= 1, "final_rate", self.final_rate, "between 0 and 1")
         require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")
         require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
         require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
@@ -154,12 +161,27 @@ PRESETS = {
     "retune": CartPoleConfig(
         methods=STUDIED,
         environment=("stationary",),
-        seeds=5,
+        steps=500_000,
+        seeds=3,
         first_seed=1_001,
         settings="out/cartpole-tune/best.json",
-        candidates=True,
+        vary=("final_rate", "window"),
+        final_rate=(0.1, 0.0),
+        window=(10, 100),
+        trials=12,
+    ),
+    "choose": CartPoleConfig(
+        methods=STUDIED,
+        environment=("stationary",),
+        steps=500_000,
+        seeds=9,
+        first_seed=1_004,
+        settings="out/cartpole-retune/best.json",
+        trials=4,
     ),
 }
-"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window; tune: the
-paper's grid and the outer rate, in the stationary environment, on a seed that is never reported; retune: the best two
-of each method over a whole training, on more such seeds."""
+"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window.
+
+Three presets find the settings, in the stationary environment, on seeds that are never reported, each from what the one
+before it found, with as many trials for every method: tune, the paper's grid and the outer rate; retune, longer, with
+what the grid leaves out; choose, the best four on more seeds."""

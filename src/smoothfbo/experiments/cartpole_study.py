@@ -1,6 +1,7 @@
 """The CartPole study: programs, measures, and what smoothing does to the return, with what confidence."""
 
 import json
+import math
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments.cartpole import Settings, programs
-from smoothfbo.experiments.cartpole_config import GRID, CartPoleConfig
+from smoothfbo.experiments.cartpole_config import GRID, SMOOTHING, CartPoleConfig
 from smoothfbo.experiments.program import Measured, Program, Study
 from smoothfbo.experiments.statistics import (
     Frame,
@@ -21,20 +22,36 @@ from smoothfbo.experiments.statistics import (
     probability_of_improvement,
 )
 
-SETTINGS_VERSION = 1
-LATE = 5  # evaluations at the end whose mean tells settings apart in tuning
+SETTINGS_VERSION = 2
+LATE = 5  # evaluations at the end, or a tenth of all if these are more: their mean tells settings apart in tuning
 SHOWN_MOMENTS = 8  # of training, for the animation
-ENOUGH_SEEDS = 5
-CANDIDATES = 2  # settings of a method that a settings file keeps, the best one among them
+ENOUGH_SEEDS = 3
+KEPT = 12  # settings of a method that a settings file names, the best one first
 
 
 def study(config: CartPoleConfig) -> Study:
-    settings = read_settings(config.settings, "candidates" if config.candidates else "methods")
+    settings = tried(config, read_settings(config.settings))
     return Study("cartpole", config, programs(config, settings), measure, partial(summarise, config))
 
 
-def read_settings(source: str, part: str = "methods") -> Settings:
-    """`tuned` is what the package ships, `none` is the options alone, everything else is a file of `tune`."""
+def tried(config: CartPoleConfig, settings: Settings) -> Settings:
+    """Of each method the best settings, without the numbers that vary: together they make at most `config.trials`."""
+
+    def best(method: str) -> list[dict[str, float]]:
+        varied = [name for name in config.vary if name not in SMOOTHING or method.startswith("smooth-")]
+        values = math.prod(len(getattr(config, name)) for name in varied)
+        fixed = [{name: number for name, number in each.items() if name not in varied} for each in settings[method]]
+        different = [each for index, each in enumerate(fixed) if each not in fixed[:index]]
+        return different[: max(1, config.trials // values)]
+
+    return {method: best(method) for method in settings}
+
+
+def read_settings(source: str) -> Settings:
+    """For each method its settings, the best one first.
+
+    `tuned` is what the package ships, `none` is the options alone, everything else is a file of `tune`.
+    """
     if source == "none":
         return {}
     shipped = resources.files("smoothfbo.experiments") / "cartpole_tuned.json"
@@ -48,9 +65,9 @@ def read_settings(source: str, part: str = "methods") -> Settings:
         raise UsageError(
             f"--settings {source} is of version {version}; this smoothfbo reads version {SETTINGS_VERSION}."
         )
-    if part not in content:
-        raise UsageError(f"--settings {source} names no {part}; give the best.json of a run of --preset tune.")
-    return content[part]
+    if "methods" not in content:
+        raise UsageError(f"--settings {source} names no methods; give the best.json of a run of --preset tune.")
+    return content["methods"]
 
 
 def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -68,7 +85,7 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
             {
                 **keys,
                 "final_return": last["return_mean"],
-                "late_return": frame["return_mean"].iloc[-LATE:].mean(),
+                "late_return": frame["return_mean"].iloc[-max(LATE, len(frame) // 10) :].mean(),
                 "mean_return": frame["return_mean"].mean(),
                 "cumulative_return": last["cumulative_return"],
                 "proxy": last["proxy"],
@@ -130,17 +147,16 @@ def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:
     count as much as the setting itself, so that a good region wins and not a lucky seed.
     """
     reach = 1 if config.seeds < ENOUGH_SEEDS else 0
-    candidates = {}
+    ranked = {}
     for method, group in lanes.groupby("method", sort=False):
         means = group.groupby(list(GRID), sort=False)["late_return"].mean()
         places = np.array(list(means.index), float)
         near = (places[:, None] != places[None]).sum(axis=-1) <= reach
         order = np.argsort(-(near @ means.to_numpy()) / near.sum(axis=1), kind="stable")
-        candidates[str(method)] = [dict(zip(GRID, map(float, places[index]), strict=True)) for index in order]
+        ranked[str(method)] = [dict(zip(GRID, map(float, places[index]), strict=True)) for index in order]
     return {
         "version": SETTINGS_VERSION,
         "steps": config.steps,
         "seeds": [config.first_seed, config.first_seed + config.seeds - 1],
-        "methods": {method: settings[:1] for method, settings in candidates.items()},
-        "candidates": {method: settings[:CANDIDATES] for method, settings in candidates.items()},
+        "methods": {method: settings[:KEPT] for method, settings in ranked.items()},
     }
