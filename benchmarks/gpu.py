@@ -78,7 +78,7 @@ def prepare(method: str, lanes: int) -> Prepared:
         "method": method,
         "lanes": lanes,
         "window": WINDOW if method.startswith("smooth") else 1,
-        "device": str(jax.devices()[0]),
+        "device": jax.devices()[0].device_kind,
         "kernels": kernels_per_step(advance.as_text()),
         "compile_seconds": time.perf_counter() - begin,  # side by side with the others
     }

@@ -184,6 +184,23 @@ def test_the_page_is_made_of_stored_files(tables, tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} >= {"drifting_return.png", "drifting_angle.png"}
 
 
+def test_lines_are_named_by_what_differs_and_averaged_over_evaluations(tables, monkeypatch):
+    rounds, _ = tables
+    monkeypatch.setattr(report, "POINTS", 2)
+    other = rounds[rounds["method"] == "smooth-fbo"].assign(window=7)
+    frame = pd.concat([rounds, other], ignore_index=True)
+    chart = next(report._charts(frame, "drifting"))
+    assert [line.name for line in chart.series] == ["FBO", "SmoothFBO, w = 1", "SmoothFBO, w = 7"]
+    assert "2 evaluations" in chart.caption
+    np.testing.assert_allclose(chart.series[0].y, [(1 + 2 + 4 + 5) / 4, (3 + 6) / 2])
+    np.testing.assert_allclose(chart.series[0].x, [19, 29])
+    assert all(line.low is not None for line in chart.series)
+    monkeypatch.setattr(report, "CROWD", 2)
+    frame["method"] = frame["method"].replace("smooth-fbo", "smooth-mle")
+    kept = {line.name: line.low is not None for line in next(report._charts(frame, "drifting")).series}
+    assert kept == {"FBO": True, "Smoothed MLE, w = 1": False, "Smoothed MLE, w = 7": False}
+
+
 def test_runs_of_several_methods_are_put_together(tmp_path):
     results = {"fbo": [[1, 2, 3], [4, 5, 6]], "smooth-fbo": [[10, 20, 30], [40, 50, 60]]}
     for method, returns in results.items():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from smoothfbo.experiments.cartpole_config import GRID
 from smoothfbo.experiments.statistics import Frame, bands
 from smoothfbo.report.animation import animate
 from smoothfbo.report.charts import PALETTE, Chart, Series
@@ -12,6 +13,10 @@ from smoothfbo.runs import store
 
 NAMES = {"mle": "MLE", "omd": "OMD", "omd-cg": "OMD (CG)", "itd": "ITD", "fbo": "FBO", "vep": "VEP"}
 COLOURS = dict(zip(NAMES, ("#777777", "#cc79a7", "#8b5a2b", "#d55e00", "#0072b2", "#e69f00"), strict=True))
+
+SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
+POINTS = 25  # of a line, where single evaluations are too noisy to be told apart
+CROWD = 6  # more lines than this do not all get intervals
 
 
 def label(method: str) -> str:
@@ -75,26 +80,53 @@ def _animations(folder: Path, figures: Path) -> Iterator[Section]:
 
 
 def _lines(frame: Frame, column: str, *, geometric: bool = False) -> list[Series]:
-    """Mean over seeds with its 95 % interval; one line for each method and setting."""
+    """Mean over seeds with its 95 % interval; one line for each method and setting, named by what differs.
+
+    Among many lines only the continuous ones keep their intervals: the dashed ones are the smoothed baselines.
+    """
+    groups = list(frame.groupby(["method", *GRID], sort=False))
+    settings: dict[str, list[tuple[float, ...]]] = {}
+    for (method, *numbers), _ in groups:
+        settings.setdefault(method, []).append(tuple(numbers))
+    several = len(groups) > len(settings)
     result = []
-    groups = list(frame.groupby(["method", "window", "mix", "outer_rate"], sort=False))
-    several = {method for method, *_ in (key for key, _ in groups) if sum(k[0] == method for k, _ in groups) > 1}
-    for index, ((method, window, mix, rate), rows) in enumerate(groups):
+    for index, ((method, *numbers), rows) in enumerate(groups):
         band = bands(rows, "round", column, geometric=geometric)
         base = method.removeprefix("smooth-")
-        name = label(method) + (f", w = {window:g}, θ = {mix:g}, rate {rate:g}" if method in several else "")
-        colour = PALETTE[index % len(PALETTE)] if several else COLOURS[base]
-        if method == "smooth-fbo" and not several:
-            colour = "#009e73"
+        varied = [len({each[place] for each in settings[method]}) > 1 for place in range(len(GRID))]
+        told = [f"{SYMBOLS[key]} = {value:g}" for key, value, vary in zip(GRID, numbers, varied, strict=True) if vary]
+        colour = "#009e73" if method == "smooth-fbo" else COLOURS[base]
         dashed = method != base and method != "smooth-fbo"
-        result.append(Series(name, band.index, band["mean"], band["low"], band["high"], colour, dashed))
+        crowded = len(groups) > CROWD and dashed
+        result.append(
+            Series(
+                ", ".join([label(method), *told]),
+                band.index,
+                band["mean"],
+                None if crowded else band["low"],
+                None if crowded else band["high"],
+                PALETTE[index % len(PALETTE)] if several else colour,
+                dashed,
+            )
+        )
     return result
 
 
+def _averaged(frame: Frame, columns: list[str]) -> tuple[Frame, int]:
+    """Means of each lane over so many evaluations that at most `POINTS` of them are left."""
+    lane = ["method", *GRID, "seed"]
+    number = frame.groupby(lane, sort=False).cumcount()
+    together = -(-(int(number.max()) + 1) // POINTS)
+    parts = frame.assign(part=number // together).groupby([*lane, "part"], sort=False)
+    return parts[columns].mean().assign(round=parts["round"].last()).reset_index(), together
+
+
 def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
+    averaged, together = _averaged(frame, ["return_mean", "pole_angle", "reward_low", "reward_high"])
+    said = "an evaluation" if together == 1 else f"{together} evaluations"
     yield Chart(
-        f"{environment}_return", "Return over training", "Mean return of an evaluation; 95 % interval over seeds.",
-        "environment step", "return", _lines(frame, "return_mean"),
+        f"{environment}_return", "Return over training", f"Mean return of {said}; 95 % interval over seeds.",
+        "environment step", "return", _lines(averaged, "return_mean"),
     )  # fmt: skip
     yield Chart(
         f"{environment}_cumulative", "Cumulative return", "Sum of the evaluations' mean returns.",
@@ -110,12 +142,12 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
         "Mean norm since the evaluation before; geometric mean over seeds.",
         "environment step", "‖ĝ‖", _lines(frame, "hypergradient_norm", geometric=True), log_y=True,
     )  # fmt: skip
-    angle = _lines(frame, "pole_angle")
+    angle = _lines(averaged, "pole_angle")
     for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
-        band = bands(frame, "round", column)
+        band = bands(averaged, "round", column)
         angle.append(Series(name, band.index, band["mean"], colour="#000000", dashed=True))
     yield Chart(
-        f"{environment}_angle", "Pole angle and the rewarded band", "Mean angle during the evaluation.",
+        f"{environment}_angle", "Pole angle and the rewarded band", f"Mean angle during {said}.",
         "environment step", "angle (rad)", angle,
     )  # fmt: skip
 
@@ -125,14 +157,12 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
     for group in groups:
         metrics = group["metrics"]
         rows.append(
-            (label(group["method"]), group["environment"], group["window"], group["mix"], group["outer_rate"],
-             group["inner_rate"], group["target_rate"], group["temperature"], group["max"], group["mean"], group["min"],
+            (label(group["method"]), group["environment"], group["max"], group["mean"], group["min"],
              estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
-             estimate_cell(metrics["mean_return"]),
-             group["seeds"], group["frozen"])
+             estimate_cell(metrics["mean_return"]), group["seeds"], group["frozen"], *(group[name] for name in GRID))
         )  # fmt: skip
-    columns = ("method", "environment", "w", "θ", "outer rate", "inner rate", "τ", "α", "max", "mean", "min",
-               "mean, 95 %", "interquartile mean, 95 %", "mean over training, 95 %", "seeds", "frozen")  # fmt: skip
+    columns = ("method", "environment", "max", "mean", "min", "mean, 95 %", "interquartile mean, 95 %",
+               "mean over training, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
     return Table(
         "Return of the last evaluation", "Max, mean and min over seeds as in the paper's table; Student's t interval "
         "for means, bootstrap interval for interquartile means.", columns, rows,
