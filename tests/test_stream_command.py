@@ -167,6 +167,14 @@ PLAIN = b"x,y\n" + ROWS
 
 
 @pytest.mark.usefixtures("no_figures")
+def only_complaint(errors):
+    """The last line; before it a slow machine may have written lines of progress, which are no complaints."""
+    *progress, complaint = errors.splitlines()
+    assert complaint.startswith("smoothfbo: ")
+    assert all("rows/s" in line for line in progress)
+    return complaint
+
+
 @pytest.mark.parametrize(
     ("content", "more", "message", "rows"),
     [
@@ -198,8 +206,7 @@ def test_bad_input_is_one_line_and_what_came_before_is_kept(
     target = [] if "--target" in more else ["--target", "y"]
     assert call("stream", "data.csv", *target, "--task", "regression", *OPTIONS, *more) == 2
     errors = capsys.readouterr().err
-    assert message in errors
-    assert errors.count("\n") == 1
+    assert message in only_complaint(errors)
     folder = tmp_path / "out" / "stream-data"
     if rows is None:
         assert not folder.exists()
@@ -218,8 +225,7 @@ def test_a_truncated_gzip_keeps_what_could_be_read(place, capsys):
     (place / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     assert stream(place / "cut.csv.gz", place / "cut") == 2
     errors = capsys.readouterr().err
-    assert "the gzip file is truncated or damaged" in errors
-    assert errors.count("\n") == 1
+    assert "the gzip file is truncated or damaged" in only_complaint(errors)
     assert len(predictions(place / "cut")) > 8_000
 
 

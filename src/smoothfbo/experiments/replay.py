@@ -158,7 +158,7 @@ class Replay(AbstractStream):
         size, actions = self.environment.observation_size, self.environment.actions
         x = StateAction(batch[:, :size], batch[:, size : size + actions])
         following, reward, terminated = batch[:, size + actions : -2], batch[:, -2], batch[:, -1]
-        values = jax.vmap(self.q.soft_value, in_axes=(None, 0, None))(state.target, following, self.temperature)
+        values = self.q.soft_value(state.target, following.T, self.temperature)
         target = bellman_target(reward, terminated, possible_value(values, self.largest_value), self.discount)
         samples = Samples(x, Experience(reward, following, terminated, target))
         return Data(samples, samples)

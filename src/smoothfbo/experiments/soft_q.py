@@ -91,8 +91,9 @@ class TwinQ(eqx.Module):
         return jnp.stack([self.network.init(each) for each in jax.random.split(key)])
 
     def values(
-        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"]
-    ) -> Float[Array, "2 actions"]:
+        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, "observation *samples"]
+    ) -> Float[Array, "2 actions *samples"]:
+        """Of one observation, or of many as the columns of a matrix."""
         return jax.vmap(self.network, in_axes=(0, None))(parameters, observation)
 
     def __call__(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, " 2"]:
@@ -101,16 +102,18 @@ class TwinQ(eqx.Module):
 
     def of_all(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
         """v of all samples at once."""
-        values = jax.vmap(self.network, in_axes=(0, None))(parameters, x.observation.T)
-        return jnp.sum(values * x.action.T, axis=1).T
+        return jnp.sum(self.values(parameters, x.observation.T) * x.action.T, axis=1).T
 
     def soft_value(
-        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"], temperature: Number
-    ) -> Float[Array, ""]:
-        """V̄(s) = α log Σ_a exp(min_k Q_k(s, a) / α)."""
+        self,
+        parameters: Float[Array, "2 parameters"],
+        observation: Float[Array, "observation *samples"],
+        temperature: Number,
+    ) -> Float[Array, "*samples"]:
+        """V̄(s) = α log Σ_a exp(min_k Q_k(s, a) / α), of one observation or of many as columns."""
         values = jnp.min(self.values(parameters, observation), axis=0)
         alpha = jnp.asarray(temperature, values.dtype)
-        return alpha * jax.nn.logsumexp(values / alpha)
+        return alpha * jax.nn.logsumexp(values / alpha, axis=0)
 
 
 class WorldModel(eqx.Module):
