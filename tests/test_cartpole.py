@@ -152,6 +152,21 @@ def test_networks_and_targets_equal_the_reference():
     assert loss == pytest.approx(0.5 * np.mean(np.sum((v - REFERENCE.true_target[:, None]) ** 2, axis=1)), rel=1e-10)
 
 
+@pytest.mark.parametrize("method", ["fbo", "mle", "vep"])
+@pytest.mark.parametrize("limits", [None, (0.5, 1.0, 2.0)])
+def test_losses_of_all_samples_are_those_of_each(method, limits):
+    model = soft_q.WorldModel(*SIZES, hidden=(3, 3), limits=limits, leak=0.1)
+    target = soft_q.ModelTarget(model, Q, jnp.asarray(REFERENCE.target_parameters), DISCOUNT, TEMPERATURE, 0.3)
+    problem = soft_q.soft_q_problem(target, method)
+    v, outer = jnp.asarray(REFERENCE.values(INNER)), jnp.asarray(OUTER)
+    for loss in (problem.inner_loss, problem.outer_loss):
+        if hasattr(loss, "of_all"):
+            each = jax.vmap(loss, in_axes=(None, 0, 0, 0))(outer, v, *REFERENCE.data.inner)
+            np.testing.assert_allclose(loss.of_all(outer, v, *REFERENCE.data.inner), each, rtol=1e-12)
+    assert hasattr(problem.inner_loss, "of_all")
+    assert hasattr(problem.outer_loss, "of_all") == (method != "fbo")
+
+
 def test_bounded_models_predict_what_can_happen():
     """s/(1 + |s|/b) and ½ + ½r/(1 + |r|) of the unbounded predictions; the slope never vanishes."""
     bounded = soft_q.WorldModel(*SIZES, hidden=(3, 3), limits=(0.5, 1.0, 2.0))

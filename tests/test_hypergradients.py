@@ -1,5 +1,7 @@
 """Every estimator against the closed form, and the closed form against finite differences."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -94,6 +96,41 @@ def test_a_way_to_map_all_samples_at_once_changes_nothing_but_the_speed():
         np.testing.assert_allclose(other, one, rtol=1e-10)
     assert all(len(shape) == 2 for shape in seen)
     assert seen
+
+
+class AllAtOnce(eqx.Module):
+    """A loss that sees all samples in one call, and says so."""
+
+    loss: Callable = eqx.field(static=True)
+    seen: Callable = eqx.field(static=True)
+
+    def __call__(self, outer, v, x, y):
+        return self.loss(outer, v, x, y)
+
+    def of_all(self, outer, v, x, y):
+        self.seen(v.shape)
+        return jax.vmap(self.loss, in_axes=(None, 0, 0, 0))(outer, v, x, y)
+
+
+def test_losses_of_all_samples_at_once_are_used_and_change_nothing():
+    ridge = Ridge.draw(6)
+    data, outer, key = ridge_data(ridge), jnp.asarray(OUTER), jax.random.key(0)
+    seen = {"inner": [], "outer": []}
+    wrapped = sf.Problem(
+        AllAtOnce(RIDGE_PROBLEM.inner_loss, seen["inner"].append),
+        AllAtOnce(RIDGE_PROBLEM.outer_loss, seen["outer"].append),
+    )
+    pair = (lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x))
+    inner = sf.Network(pair, optax.sgd(0.1), 4)
+    for hypergradient in (sf.Functional(inner, inner), sf.Unrolled(inner), sf.Implicit(inner)):
+        results = []
+        for problem in (RIDGE_PROBLEM, wrapped):
+            state = hypergradient.init(problem, outer, data, key)
+            results.append(hypergradient(problem, outer, state, data, key)[0])
+        np.testing.assert_allclose(results[1].gradient, results[0].gradient, rtol=1e-10)
+        np.testing.assert_allclose(results[1].inner_loss, results[0].inner_loss, rtol=1e-10)
+    for name, samples in (("inner", data.inner), ("outer", data.outer)):
+        assert set(seen[name]) == {(samples.size,)}
 
 
 def test_explicit_and_implicit_terms_are_the_two_halves():

@@ -50,7 +50,8 @@ class Problem(eqx.Module):
 
     Both losses take `(outer, prediction, x, y)` of ONE sample and return a scalar. A loss may itself be a
     pytree, e.g. an Equinox module: what changes in it from round to round (a lagged target network, say) is
-    then a leaf of the problem of that round.
+    then a leaf of the problem of that round. Where there is a faster way than `jax.vmap` it may have a method
+    `of_all`, which takes all samples at once and gives their losses; it must give the same.
     """
 
     inner_loss: Loss
@@ -88,8 +89,14 @@ class Problem(eqx.Module):
         return jax.grad(coupling)(outer)
 
 
+def losses(loss: Loss, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, " samples"]:
+    """Of every sample: by the loss' own `of_all`, or else by `jax.vmap`."""
+    of_all = getattr(loss, "of_all", None) or jax.vmap(loss, in_axes=(None, 0, 0, 0))
+    return of_all(outer, predictions, *samples)
+
+
 def _mean(loss: Loss, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
-    return jnp.mean(jax.vmap(loss, in_axes=(None, 0, 0, 0))(outer, predictions, *samples))
+    return jnp.mean(losses(loss, outer, predictions, samples))
 
 
 def check_data(data: Data) -> None:

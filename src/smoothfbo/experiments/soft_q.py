@@ -9,6 +9,7 @@ windows and checks then handle a single array, which is what a step costs on a G
 """
 
 import math
+from abc import abstractmethod
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -154,12 +155,12 @@ class WorldModel(eqx.Module):
 
     def __call__(
         self, outer: Float[Array, "2 parameters"], x: StateAction
-    ) -> tuple[Float[Array, " observation"], Float[Array, ""]]:
+    ) -> tuple[Float[Array, "observation *samples"], Float[Array, "*samples"]]:
         outputs = jax.vmap(self.network, in_axes=(0, None))(outer, jnp.concatenate(x))
         following, reward = outputs[0], outputs[1, 0]
         if self.limits is None:
             return following, reward
-        limits = jnp.asarray(self.limits, following.dtype)
+        limits = jnp.asarray(self.limits, following.dtype).reshape(-1, *(1 for _ in following.shape[1:]))
         return limits * jax.nn.soft_sign(following / limits), 0.5 + 0.5 * jax.nn.soft_sign(reward)
 
 
@@ -173,7 +174,7 @@ class ModelTarget(eqx.Module):
     temperature: Number
     largest_value: Number | None = None
 
-    def __call__(self, outer: Float[Array, "2 parameters"], x: StateAction, y: Experience) -> Float[Array, ""]:
+    def __call__(self, outer: Float[Array, "2 parameters"], x: StateAction, y: Experience) -> Float[Array, "*samples"]:
         following, reward = self.model(outer, x)
         value = self.q.soft_value(self.target, following, self.temperature)
         return bellman_target(reward, y.terminated, possible_value(value, self.largest_value), self.discount)
@@ -200,13 +201,27 @@ def bellman_target(
     return reward + jnp.asarray(discount, reward.dtype) * (1 - terminated) * value
 
 
-class ModelBellmanError(eqx.Module):
+class AbstractLoss(eqx.Module):
+    """A loss of one sample whose formula holds for many as well, if these are the columns of all its arguments."""
+
+    @abstractmethod
+    def __call__(
+        self, outer: Array, v: Float[Array, "2 *samples"], x: StateAction, y: Experience
+    ) -> Float[Array, "*samples"]: ...
+
+    def of_all(
+        self, outer: Array, v: Float[Array, "samples 2"], x: StateAction, y: Experience
+    ) -> Float[Array, " samples"]:
+        return self(outer, *jax.tree.map(jnp.transpose, (v, x, y)))
+
+
+class ModelBellmanError(AbstractLoss):
     """The inner loss: ½ Σ_k (v_k − r_λ(x) − γ(1−d) V̄(s_λ(x)))²."""
 
     model_target: ModelTarget
 
-    def __call__(self, outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
-        return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2)
+    def __call__(self, outer: Array, v: Array, x: StateAction, y: Experience) -> Array:
+        return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)
 
 
 def bellman_error(outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
@@ -215,23 +230,23 @@ def bellman_error(outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experi
     return 0.5 * jnp.sum((v - y.target) ** 2)
 
 
-class Likelihood(eqx.Module):
+class Likelihood(AbstractLoss):
     """½‖s_λ(x) − s'‖² + ½(r_λ(x) − r')²: maximum likelihood under Gaussian noise, blind to what values need."""
 
     model: WorldModel
 
-    def __call__(self, outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+    def __call__(self, outer: Array, v: Array, x: StateAction, y: Experience) -> Array:
         del v
         following, reward = self.model(outer, x)
-        return 0.5 * jnp.sum((following - y.next_observation) ** 2) + 0.5 * (reward - y.reward) ** 2
+        return 0.5 * jnp.sum((following - y.next_observation) ** 2, axis=0) + 0.5 * (reward - y.reward) ** 2
 
 
-class ValueEquivalence(eqx.Module):
+class ValueEquivalence(AbstractLoss):
     """½(r_λ(x) + γ(1−d) V̄(s_λ(x)) − r' − γ(1−d) V̄(s'))²: the model need only predict values (VEP)."""
 
     model_target: ModelTarget
 
-    def __call__(self, outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+    def __call__(self, outer: Array, v: Array, x: StateAction, y: Experience) -> Array:
         del v
         return 0.5 * (self.model_target(outer, x, y) - y.target) ** 2
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
-from smoothfbo.problem import Data, Problem, Samples, check_curvature, check_data, check_problem
+from smoothfbo.problem import Data, Problem, Samples, check_curvature, check_data, check_problem, losses
 
 
 class Estimate(NamedTuple):
@@ -83,7 +83,11 @@ def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem,
 
 def inner_objective(problem: Problem, outer: PyTree, samples: Samples) -> tuple[Term, ...]:
     """mean ℓ_in(λ, h(x), x, y) as an objective over h (the penalty belongs to the function)."""
-    return (Term(lambda v, x, y: problem.inner_loss(outer, v, x, y), samples),)
+
+    def of_all(v: PyTree, x: PyTree, y: PyTree) -> Float[Array, " samples"]:
+        return losses(problem.inner_loss, outer, v, Samples(x, y))
+
+    return (Term(lambda v, x, y: problem.inner_loss(outer, v, x, y), samples, of_all=of_all),)
 
 
 def predict(function: AbstractFunction, params: PyTree, samples: Samples) -> PyTree:
