@@ -16,7 +16,7 @@ from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.environments.probe import Probe
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments import cartpole, soft_q
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.experiments.cartpole_config import STUDIED, CartPoleConfig
 from smoothfbo.experiments.replay import Replay, inner_parameters
 from smoothfbo.functions.base import FunctionState
 
@@ -427,7 +427,7 @@ def test_rates_fall_linearly_to_their_last_share():
         np.testing.assert_allclose(sizes, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["mle", "vep", "fbo", "omd", "itd", "smooth-fbo"])
+@pytest.mark.parametrize("method", STUDIED)
 def test_every_method_solves_the_probe(method):
     stream = Replay(
         Probe(),
@@ -441,7 +441,7 @@ def test_every_method_solves_the_probe(method):
         capacity=1000,
         batch=32,
     )
-    rate = 0.1 if method == "itd" else 1e-2
+    rate = 0.1 if method.endswith("itd") else 1e-2
 
     def train(key):
         algorithm = cartpole.learner(method, stream, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)

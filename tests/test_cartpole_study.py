@@ -139,7 +139,7 @@ def test_trials_are_as_many_for_each_method_whatever_varies():
     }
     config = CartPoleConfig(
         methods=("fbo", "smooth-fbo"), environment=("drifting",), seeds=1,
-        vary=("final_rate", "window"), final_rate=(0.5, 0.0), window=(10, 20), trials=4,
+        vary=("final_rate", "window"), final_rate=(0.5, 0.0), window=(10, 20), trials=4, settings="tuned",
     )  # fmt: skip
     plain, smooth = cartpole.programs(config, cartpole_study.tried(config, settings))
     assert len(plain.lanes) == len(smooth.lanes) == config.trials
@@ -149,7 +149,7 @@ def test_trials_are_as_many_for_each_method_whatever_varies():
     assert {(lane["inner_rate"], lane["window"]) for lane in smooth.lanes} == {(1e-1, 10), (1e-1, 20)}
     best = cartpole_study.tried(CartPoleConfig(), settings)
     assert best == {method: known[:1] for method, known in settings.items()}
-    several = cartpole_study.tried(CartPoleConfig(vary=("window",), window=(10,), trials=9), settings)
+    several = cartpole_study.tried(CartPoleConfig(vary=("window",), window=(10,), trials=9, settings="tuned"), settings)
     assert [each["inner_rate"] for each in several["smooth-fbo"]] == [1e-1, 1e-2]  # those of two windows are one now
 
 
@@ -169,6 +169,44 @@ def test_settings_files_are_checked(tmp_path, content, message):
         cartpole_study.read_settings(str(path))
     with pytest.raises(UsageError, match="cannot be read"):
         cartpole_study.read_settings(str(tmp_path / "nowhere.json"))
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ("[]", "has no settings of fbo"),
+        ("{}", "has no settings of fbo"),
+        ("[3]", "has no settings of fbo"),
+        ('[{"inner_rate": "abc"}]', "inner_rate of fbo must be a number, got 'abc'"),
+        ('[{"inner_rate": true}]', "inner_rate of fbo must be a number, got True"),
+        ('[{"inner_rate": -1}]', "fbo: --inner-rate must be positive and finite, got -1"),
+        ('[{"final_rate": 7}]', "fbo: --final-rate must be between 0 and 1, got 7"),
+        ('[{"speed": 7}]', "unknown speed of fbo; known are inner_rate"),
+    ],
+)
+def test_the_numbers_of_settings_files_are_checked(tmp_path, entries, message):
+    path = tmp_path / "settings.json"
+    path.write_text(f'{{"version": {cartpole_study.SETTINGS_VERSION}, "methods": {{"fbo": {entries}}}}}')
+    with pytest.raises(UsageError, match=message):
+        cartpole_study.study(CartPoleConfig(methods=("fbo",), settings=str(path)))
+
+
+def test_windows_are_compared_and_settings_under_trial_are_not(tables):
+    _, lanes = tables
+    longer = lanes[lanes["method"] == "smooth-fbo"].assign(window=5, final_return=[70.0, 80.0])
+    entries = list(cartpole_study.improvements(pd.concat([lanes, longer])))
+    compared = {(e["window"], e["other"], e["other_window"]): e["difference"]["mean"] for e in entries}
+    assert compared == {(1, "fbo", 1): 40.5, (5, "fbo", 1): 70.5, (5, "smooth-fbo", 1): 30.0}
+    assert not list(cartpole_study.improvements(pd.concat([lanes, longer.assign(window=1, inner_rate=0.5)])))
+
+
+def test_a_run_of_another_version_is_not_drawn(tmp_path, capsys):
+    description = store.describe_run("cartpole", "smoothfbo cartpole", CartPoleConfig(), ["cpu"])
+    del description["config"]["final_rate"]
+    store.write_json(store.prepare(tmp_path / "old") / "config.json", description)
+    store.write_json(tmp_path / "old" / "summary.json", {})
+    assert cli.main(["report", str(tmp_path / "old")]) == 2
+    assert "of another version of smoothfbo (it differs in final_rate)" in capsys.readouterr().err
 
 
 def test_the_page_is_made_of_stored_files(tables, tmp_path):
@@ -218,6 +256,7 @@ def test_runs_of_several_methods_are_put_together(tmp_path):
     (entry,) = summary["improvement"]
     assert (entry["other"], entry["difference"]["mean"]) == ("fbo", 40.5)
     assert set(store.read_arrays(tmp_path / "both" / "arrays.npz")) == {"fbo drifting", "smooth-fbo drifting"}
+    assert set(cartpole_study.read_settings(str(tmp_path / "both" / "best.json"))) == {"fbo", "smooth-fbo"}
     assert store.read_json(tmp_path / "both" / "config.json")["config"]["methods"] == list(results)
 
 
@@ -235,6 +274,9 @@ def test_runs_that_differ_in_more_than_methods_are_not(tmp_path, capsys):
     ("options", "message"),
     [
         (["--vary", "windows"], "(did you mean window?)"),
+        (["--settings", "none", "--vary", "window"], "--vary must be used together with --settings, got none."),
+        (["--settings", "none", "--trials", "2"], "--trials must be used together with --settings, got none."),
+        (["--settings", "tuned", "--methods", "omd-cg"], "--settings tuned has no settings of omd-cg; known there are"),
         (["--trials", "0"], "--trials must be an integer of at least 1, got 0."),
         (["--environment", "moon"], "--environment must be one or more of stationary, drifting, got moon."),
         (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),

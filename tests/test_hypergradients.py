@@ -133,6 +133,19 @@ def test_losses_of_all_samples_at_once_are_used_and_change_nothing():
         assert set(seen[name]) == {(samples.size,)}
 
 
+def test_losses_of_all_samples_must_be_one_for_each():
+    ridge = Ridge.draw(6)
+
+    class Sum(AllAtOnce):
+        def of_all(self, outer, v, x, y):
+            return jnp.sum(super().of_all(outer, v, x, y))
+
+    problem = sf.Problem(Sum(RIDGE_PROBLEM.inner_loss, id), RIDGE_PROBLEM.outer_loss)
+    hypergradient = sf.Unrolled(sf.Network((lambda key, x: jnp.ones(3), lambda p, x: p @ phi(x)), optax.sgd(0.1), 4))
+    with pytest.raises(ValueError, match=r"inner_loss.of_all must return one loss for each of the \d+ samples"):
+        hypergradient.init(problem, jnp.asarray(OUTER), ridge_data(ridge), jax.random.key(0))
+
+
 def test_explicit_and_implicit_terms_are_the_two_halves():
     ridge = Ridge.draw(3)
     theta = ridge.solution(OUTER)

@@ -166,7 +166,6 @@ ROWS = b"".join(b"%d.5,%d\n" % (i, i % 7) for i in range(60))
 PLAIN = b"x,y\n" + ROWS
 
 
-@pytest.mark.usefixtures("no_figures")
 def only_complaint(errors):
     """The last line; before it a slow machine may have written lines of progress, which are no complaints."""
     *progress, complaint = errors.splitlines()
@@ -175,6 +174,7 @@ def only_complaint(errors):
     return complaint
 
 
+@pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize(
     ("content", "more", "message", "rows"),
     [

@@ -132,6 +132,21 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
             raise ValueError(
                 f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)}."
             )
+        of_all = getattr(loss, "of_all", None)
+        if of_all is not None:
+            _check_of_all(f"{name}.of_all", of_all, outer, prediction, samples)
+
+
+def _check_of_all(name: str, of_all: Loss, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
+    def repeated(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((samples.size, *leaf.shape), leaf.dtype)
+
+    predictions = jax.tree.map(repeated, prediction)
+    values = checks.abstract_call(of_all, name, outer=outer, predictions=predictions, x=samples.x, y=samples.y)
+    if not isinstance(values, jax.ShapeDtypeStruct) or values.shape != (samples.size,):
+        raise ValueError(
+            f"{name} must return one loss for each of the {samples.size} samples, got {checks.describe(values)}."
+        )
 
 
 def _is_floating(value: jax.ShapeDtypeStruct) -> bool:

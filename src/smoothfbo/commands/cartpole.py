@@ -14,8 +14,9 @@ class CartPole(CartPoleConfig, RunOptions):
 
     preset: str = "quick"
     """Where the other options have their defaults from: quick (100,000 steps; minutes on 2 cores), paper (1,000,000
-    steps, all methods, tuned settings; for a GPU), appendix (100,000 steps, several windows), tune (the grid, on a seed
-    that nothing else uses), retune (the best of tune once more)."""
+    steps, all methods, tuned settings; for a GPU), appendix (100,000 steps, several windows); and three that find
+    settings on seeds that nothing else uses: tune (the grid), retune (the best of tune, longer, with other final rates
+    and windows), choose (the best of retune on more seeds)."""
 
     def run(self, command: str) -> int:
         config = CartPoleConfig(**{field.name: getattr(self, field.name) for field in fields(CartPoleConfig)})
@@ -33,7 +34,12 @@ def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorbo
 
     status = run_and_report(load, config, folder, command, tensorboard=tensorboard)
     if status == 0:
-        from smoothfbo.runs import store
-
-        store.write_json(folder / "best.json", store.read_json(folder / "summary.json")["best"])
+        keep_best(folder)
     return status
+
+
+def keep_best(folder: Path) -> None:
+    """The best settings of a run as a file that --settings reads."""
+    from smoothfbo.runs import store
+
+    store.write_json(folder / "best.json", store.read_json(folder / "summary.json")["best"])

@@ -58,6 +58,7 @@ class Report:
 
 
 def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> list[Path]:
+    from smoothfbo.commands.presets import from_stored
     from smoothfbo.report import cartpole, regression, stream, theory
 
     kinds = {description["experiment"] for description in descriptions}
@@ -66,6 +67,8 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
     if kinds == {"theory"}:
         return [path for folder in folders for path in theory.draw(folder)]
     if kinds == {"cartpole"}:
+        for description in descriptions:
+            from_stored("cartpole", description["config"])  # its tables have a column for every number
         return [cartpole.build(folders[0] if len(folders) == 1 else merge_cartpole(folders, descriptions, out))]
     if kinds == {"stream"}:
         return [stream.build(folder) for folder in folders]
@@ -78,6 +81,7 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
     """One folder with the lanes of several runs (of other methods, say), summarised together."""
     import pandas as pd
 
+    from smoothfbo.commands.cartpole import keep_best
     from smoothfbo.commands.presets import from_stored
     from smoothfbo.experiments.cartpole_study import summarise
     from smoothfbo.runs import store
@@ -107,6 +111,7 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
     for name, table in tables.items():
         store.write_table(out / f"{name}.parquet", table)
     store.write_json(out / "summary.json", summarise(config, tables["metrics"], tables["lanes"]))
+    keep_best(out)
     return out
 
 

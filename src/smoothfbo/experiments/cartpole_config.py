@@ -83,15 +83,16 @@ class CartPoleConfig:
     """Rewarded pole angles at the end of the drifting environment."""
 
     settings: str = "none"
-    """Where each method has its rates, window and mix from: none (the options above), tuned (what the package ships),
-    or a file that the preset tune wrote (best.json in its folder)."""
+    """Where each method has its rates, final rates, window and mix from: none (the options above), tuned (what the
+    package ships), or a file that a run wrote (best.json in its folder)."""
 
     vary: tuple[str, ...] = ()
     """Numbers whose values come from the options although the settings have them: inner_rate, outer_rate, target_rate,
     temperature, final_rate, window, mix."""
 
     trials: int = 1
-    """Settings that are tried for each method: the best ones of the file, each with all that varies."""
+    """Settings that are tried for each method, variations counted: as many of the file's best as make so many, at least
+    one."""
 
     def __post_init__(self) -> None:
         require_known("methods", self.methods, METHODS)
@@ -102,6 +103,8 @@ class CartPoleConfig:
             require(len(set(values)) == len(values), name, " ".join(map(str, values)), "different values")
         if self.vary:
             require_known("vary", self.vary, GRID)
+        for name, value in (("vary", self.vary), ("trials", self.trials > 1)):
+            require(not value or self.settings != "none", name, "none", "used together with --settings")
         for name in ("steps", "evaluate_every", "episodes", "seeds", "inner_steps", "random_steps", "batch", "trials"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         for name in ("inner_rate", "outer_rate", "target_rate", "temperature"):

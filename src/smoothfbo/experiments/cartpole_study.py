@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -30,12 +31,12 @@ KEPT = 12  # settings of a method that a settings file names, the best one first
 
 
 def study(config: CartPoleConfig) -> Study:
-    settings = tried(config, read_settings(config.settings))
+    settings = tried(config, checked(config, read_settings(config.settings)))
     return Study("cartpole", config, programs(config, settings), measure, partial(summarise, config))
 
 
 def tried(config: CartPoleConfig, settings: Settings) -> Settings:
-    """Of each method the best settings, without the numbers that vary: together they make at most `config.trials`."""
+    """Of each method the best settings, without what varies: as many as make `config.trials`, at least one."""
 
     def best(method: str) -> list[dict[str, float]]:
         varied = [name for name in config.vary if name not in SMOOTHING or method.startswith("smooth-")]
@@ -47,10 +48,10 @@ def tried(config: CartPoleConfig, settings: Settings) -> Settings:
     return {method: best(method) for method in settings}
 
 
-def read_settings(source: str) -> Settings:
+def read_settings(source: str) -> dict[str, Any]:
     """For each method its settings, the best one first.
 
-    `tuned` is what the package ships, `none` is the options alone, everything else is a file of `tune`.
+    `tuned` is what the package ships, `none` is the options alone, everything else is a file that a run wrote.
     """
     if source == "none":
         return {}
@@ -65,9 +66,37 @@ def read_settings(source: str) -> Settings:
         raise UsageError(
             f"--settings {source} is of version {version}; this smoothfbo reads version {SETTINGS_VERSION}."
         )
-    if "methods" not in content:
+    methods = content.get("methods")
+    if not isinstance(methods, dict) or not methods:
         raise UsageError(f"--settings {source} names no methods; give the best.json of a run of --preset tune.")
-    return content["methods"]
+    return methods
+
+
+def checked(config: CartPoleConfig, settings: dict[str, Any]) -> Settings:
+    """The settings of the configuration's methods, whose numbers the options would allow."""
+    if not settings:
+        return {}
+    where = f"--settings {config.settings}"
+    for method in config.methods:
+        entries = settings.get(method)
+        if not isinstance(entries, list) or not entries or not all(isinstance(each, dict) for each in entries):
+            raise UsageError(
+                f"{where} has no settings of {method}; known there are {', '.join(settings)}. "
+                "Take one of these methods, another file, or --settings none."
+            )
+        for name, number in ((name, number) for each in entries for name, number in each.items()):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise UsageError(f"{where}: {name} of {method} must be a number, got {number!r}.")
+            if name not in GRID:
+                raise UsageError(f"{where}: unknown {name} of {method}; known are {', '.join(GRID)}.")
+            try:
+                replace(config, **{name: (int(number) if name == "window" else float(number),)})
+            except UsageError as error:
+                raise UsageError(f"{where}, {method}: {error}") from error
+    return {
+        method: [{name: float(number) for name, number in each.items()} for each in settings[method]]
+        for method in config.methods
+    }
 
 
 def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -120,6 +149,8 @@ def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, 
         entry = {"method": method, "environment": environment, **dict(zip(GRID, map(float, numbers), strict=True))}
         entry["metrics"] = {name: interval(group[name]) for name in HEADLINES}
         entry["metrics"]["final_return_iqm"] = bootstrap([returns], interquartile_mean)
+        logarithm = interval(np.log10(np.maximum(group["proxy"], np.finfo(np.float32).tiny)))
+        entry["metrics"]["proxy_log10"] = logarithm  # the mean of the proxies is that of the largest ones
         entry |= {"max": float(returns.max()), "mean": float(returns.mean()), "min": float(returns.min())}
         entry |= {"seeds": len(returns), "frozen": int(group["frozen"].sum()), "skipped": float(group["skipped"].sum())}
         groups.append(entry)
@@ -127,17 +158,25 @@ def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, 
 
 
 def improvements(lanes: Frame) -> Any:
-    """P(SmoothFBO's final return is above that of another method), and the difference of the means."""
+    """P(SmoothFBO's final return is above that of another method or shorter window), and the difference of the means.
+
+    Not for runs that try several settings of a method, windows and mixes aside: these are for tuning.
+    """
+    settings = lanes[["method", *GRID]].drop_duplicates()
+    if settings.duplicated(["method", *SMOOTHING]).any():
+        return
     for environment, here in lanes.groupby("environment", sort=False):
-        ours = here[here["method"] == "smooth-fbo"]
-        for (window, mix), own in ours.groupby(["window", "mix"], sort=False):
-            for method, other in here[here["method"] != "smooth-fbo"].groupby("method", sort=False):
-                samples = [own["final_return"], other["final_return"]]
-                yield {
-                    "environment": environment, "window": int(window), "mix": float(mix), "other": method,
-                    "probability": bootstrap(samples, probability_of_improvement),
-                    "difference": bootstrap(samples, lambda x, y: x.mean(axis=-1) - y.mean(axis=-1)),
-                }  # fmt: skip
+        groups = list(here.groupby(["method", *SMOOTHING], sort=False))
+        for (method, window, mix), own in groups:
+            for (other, other_window, _), rest in groups:
+                if method == "smooth-fbo" and (other != method or other_window < window):
+                    samples = [own["final_return"], rest["final_return"]]
+                    yield {
+                        "environment": environment, "window": int(window), "mix": float(mix),
+                        "other": other, "other_window": int(other_window),
+                        "probability": bootstrap(samples, probability_of_improvement),
+                        "difference": bootstrap(samples, lambda x, y: x.mean(axis=-1) - y.mean(axis=-1)),
+                    }  # fmt: skip
 
 
 def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:

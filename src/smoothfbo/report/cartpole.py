@@ -125,7 +125,8 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
     averaged, together = _averaged(frame, ["return_mean", "pole_angle", "reward_low", "reward_high"])
     said = "an evaluation" if together == 1 else f"{together} evaluations"
     yield Chart(
-        f"{environment}_return", "Return over training", f"Mean return of {said}; 95 % interval over seeds.",
+        f"{environment}_return", "Return over training",
+        f"Mean return of {said}; 95 % interval over seeds (of many lines only the continuous ones have it).",
         "environment step", "return", _lines(averaged, "return_mean"),
     )  # fmt: skip
     yield Chart(
@@ -172,7 +173,7 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
 def improvement_table(entries: list[dict[str, Any]]) -> Table:
     rows = [
         (
-            label(e["other"]),
+            label(e["other"]) + (f", w = {e['other_window']}" if e["other"] == "smooth-fbo" else ""),
             e["environment"],
             e["window"],
             e["mix"],
