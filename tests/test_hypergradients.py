@@ -133,6 +133,28 @@ def test_losses_of_all_samples_at_once_are_used_and_change_nothing():
         assert set(seen[name]) == {(samples.size,)}
 
 
+def test_losses_of_all_samples_are_what_is_averaged_and_fitted():
+    """With `of_all` twice as large as the loss of each: the mean doubles, and a fit moves as with twice the rate."""
+    data, outer, key = ridge_data(Ridge.draw(6)), jnp.asarray(OUTER), jax.random.key(0)
+
+    class Doubled(AllAtOnce):
+        def of_all(self, outer, v, x, y):
+            return 2 * super().of_all(outer, v, x, y)
+
+    doubled = sf.Problem(Doubled(RIDGE_PROBLEM.inner_loss, id), RIDGE_PROBLEM.outer_loss)
+    v = jnp.ones(data.inner.size)
+    plain_mean = RIDGE_PROBLEM.inner_mean(outer, v, data.inner)
+    np.testing.assert_allclose(doubled.inner_mean(outer, v, data.inner), 2 * plain_mean, rtol=1e-12)
+    fitted = []
+    for problem, rate in ((doubled, 0.01), (RIDGE_PROBLEM, 0.02)):
+        inner = sf.Network((lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x)), optax.sgd(rate), 4)
+        hypergradient = sf.Unrolled(inner)
+        state = hypergradient.init(problem, outer, data, key)
+        fitted.append(hypergradient(problem, outer, state, data, key)[1].params)
+    np.testing.assert_allclose(fitted[0], fitted[1], rtol=1e-10)
+    assert np.abs(np.asarray(fitted[0]) - 1).max() > 1e-3
+
+
 def test_losses_of_all_samples_must_be_one_for_each():
     ridge = Ridge.draw(6)
 
