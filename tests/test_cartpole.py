@@ -668,8 +668,6 @@ def test_settings_of_a_method_replace_the_grid():
     (lane,) = smooth.lanes
     assert (lane["inner_rate"], lane["window"], lane["mix"]) == (5e-4, 7, 0.8)
     assert smooth.numbers.window.tolist() == [7]
-    with pytest.raises(UsageError, match="speed"):
-        cartpole.programs(config, {"fbo": [{"speed": 1.0}]})
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,8 @@ def test_settings_files_are_checked(tmp_path, content, message):
         ('[{"inner_rate": true}]', "inner_rate of fbo must be a number, got True"),
         ('[{"inner_rate": -1}]', "fbo: --inner-rate must be positive and finite, got -1"),
         ('[{"final_rate": 7}]', "fbo: --final-rate must be between 0 and 1, got 7"),
+        ('[{"window": 2.5}]', "window of fbo must be a whole number, got 2.5"),
+        ('[{"window": Infinity}]', "window of fbo must be a whole number, got inf"),
         ('[{"speed": 7}]', "unknown speed of fbo; known are inner_rate"),
     ],
 )

@@ -99,27 +99,21 @@ def test_a_way_to_map_all_samples_at_once_changes_nothing_but_the_speed():
 
 
 class AllAtOnce(eqx.Module):
-    """A loss that sees all samples in one call, and says so."""
+    """A loss that also takes all samples in one call."""
 
     loss: Callable = eqx.field(static=True)
-    seen: Callable = eqx.field(static=True)
 
     def __call__(self, outer, v, x, y):
         return self.loss(outer, v, x, y)
 
     def of_all(self, outer, v, x, y):
-        self.seen(v.shape)
         return jax.vmap(self.loss, in_axes=(None, 0, 0, 0))(outer, v, x, y)
 
 
-def test_losses_of_all_samples_at_once_are_used_and_change_nothing():
+def test_losses_of_all_samples_at_once_change_nothing():
     ridge = Ridge.draw(6)
     data, outer, key = ridge_data(ridge), jnp.asarray(OUTER), jax.random.key(0)
-    seen = {"inner": [], "outer": []}
-    wrapped = sf.Problem(
-        AllAtOnce(RIDGE_PROBLEM.inner_loss, seen["inner"].append),
-        AllAtOnce(RIDGE_PROBLEM.outer_loss, seen["outer"].append),
-    )
+    wrapped = sf.Problem(AllAtOnce(RIDGE_PROBLEM.inner_loss), AllAtOnce(RIDGE_PROBLEM.outer_loss))
     pair = (lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x))
     inner = sf.Network(pair, optax.sgd(0.1), 4)
     for hypergradient in (sf.Functional(inner, inner), sf.Unrolled(inner), sf.Implicit(inner)):
@@ -129,8 +123,6 @@ def test_losses_of_all_samples_at_once_are_used_and_change_nothing():
             results.append(hypergradient(problem, outer, state, data, key)[0])
         np.testing.assert_allclose(results[1].gradient, results[0].gradient, rtol=1e-10)
         np.testing.assert_allclose(results[1].inner_loss, results[0].inner_loss, rtol=1e-10)
-    for name, samples in (("inner", data.inner), ("outer", data.outer)):
-        assert set(seen[name]) == {(samples.size,)}
 
 
 def test_losses_of_all_samples_are_what_is_averaged_and_fitted():
@@ -141,7 +133,7 @@ def test_losses_of_all_samples_are_what_is_averaged_and_fitted():
         def of_all(self, outer, v, x, y):
             return 2 * super().of_all(outer, v, x, y)
 
-    doubled = sf.Problem(Doubled(RIDGE_PROBLEM.inner_loss, id), RIDGE_PROBLEM.outer_loss)
+    doubled = sf.Problem(Doubled(RIDGE_PROBLEM.inner_loss), RIDGE_PROBLEM.outer_loss)
     v = jnp.ones(data.inner.size)
     plain_mean = RIDGE_PROBLEM.inner_mean(outer, v, data.inner)
     np.testing.assert_allclose(doubled.inner_mean(outer, v, data.inner), 2 * plain_mean, rtol=1e-12)
@@ -162,7 +154,7 @@ def test_losses_of_all_samples_must_be_one_for_each():
         def of_all(self, outer, v, x, y):
             return jnp.sum(super().of_all(outer, v, x, y))
 
-    problem = sf.Problem(Sum(RIDGE_PROBLEM.inner_loss, id), RIDGE_PROBLEM.outer_loss)
+    problem = sf.Problem(Sum(RIDGE_PROBLEM.inner_loss), RIDGE_PROBLEM.outer_loss)
     hypergradient = sf.Unrolled(sf.Network((lambda key, x: jnp.ones(3), lambda p, x: p @ phi(x)), optax.sgd(0.1), 4))
     with pytest.raises(ValueError, match=r"inner_loss.of_all must return one loss for each of the \d+ samples"):
         hypergradient.init(problem, jnp.asarray(OUTER), ridge_data(ridge), jax.random.key(0))

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.environments.cartpole import CartPole, Linear
-from smoothfbo.errors import UsageError
 from smoothfbo.experiments.cartpole_config import GRID, CartPoleConfig
 from smoothfbo.experiments.program import Program
 from smoothfbo.experiments.replay import Replay, inner_parameters
@@ -147,9 +146,6 @@ def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[P
 
 def _grid(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     """Every combination of the numbers that the setting leaves open."""
-    unknown = sorted(set(setting) - set(GRID))
-    if unknown:
-        raise UsageError(f"settings of {method}: unknown {', '.join(unknown)}; known are {', '.join(GRID)}.")
     choices = {name: (setting[name],) if name in setting else getattr(config, name) for name in GRID}
     if not method.startswith("smooth-"):
         choices |= {"window": (1,), "mix": (1.0,)}

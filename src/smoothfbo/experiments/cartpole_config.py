@@ -1,6 +1,7 @@
 """Configuration of the CartPole study. No jax here: `--help` must be quick."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from smoothfbo.experiments.config import require, require_known
 
@@ -136,6 +137,8 @@ class CartPoleConfig:
 
 STUDIED = ("mle", "omd", "itd", "fbo", "vep", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo")
 
+_tuning = partial(CartPoleConfig, methods=STUDIED, environment=("stationary",))
+
 PRESETS = {
     "quick": CartPoleConfig(steps=100_000, seeds=4, evaluate_every=5_000, settings="tuned"),
     "paper": CartPoleConfig(methods=STUDIED, settings="tuned"),
@@ -150,9 +153,7 @@ PRESETS = {
         window=(10, 100, 1_000),
         mix=(0.0,),
     ),
-    "tune": CartPoleConfig(
-        methods=STUDIED,
-        environment=("stationary",),
+    "tune": _tuning(
         steps=200_000,
         seeds=1,
         first_seed=1_000,
@@ -161,9 +162,7 @@ PRESETS = {
         temperature=(1e-3, 1e-2, 1e-1),
         outer_rate=(1e-4, 3e-4),
     ),
-    "retune": CartPoleConfig(
-        methods=STUDIED,
-        environment=("stationary",),
+    "retune": _tuning(
         steps=500_000,
         seeds=3,
         first_seed=1_001,
@@ -173,9 +172,7 @@ PRESETS = {
         window=(10, 100),
         trials=12,
     ),
-    "choose": CartPoleConfig(
-        methods=STUDIED,
-        environment=("stationary",),
+    "choose": _tuning(
         steps=500_000,
         seeds=9,
         first_seed=1_004,

@@ -89,6 +89,8 @@ def checked(config: CartPoleConfig, settings: dict[str, Any]) -> Settings:
                 raise UsageError(f"{where}: {name} of {method} must be a number, got {number!r}.")
             if name not in GRID:
                 raise UsageError(f"{where}: unknown {name} of {method}; known are {', '.join(GRID)}.")
+            if name == "window" and not float(number).is_integer():
+                raise UsageError(f"{where}: window of {method} must be a whole number, got {number}.")
             try:
                 replace(config, **{name: (int(number) if name == "window" else float(number),)})
             except UsageError as error:
