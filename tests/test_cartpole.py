@@ -379,12 +379,16 @@ def test_policy_is_soft_with_a_share_of_random_actions():
     np.testing.assert_allclose(taken.mean(0), expected, atol=4 * 0.5 / np.sqrt(4000))
 
 
+def newest(q, parameters):
+    return cartpole.greedy(q, parameters[None], jnp.ones(1, bool))
+
+
 def test_evaluation_counts_the_rewards_of_whole_episodes():
     """A policy that always pushes to the left, followed by hand."""
     environment, q = CartPole(reward_low=-0.05, reward_high=0.1), soft_q.TwinQ(4, 2, (3,))
     parameters = jnp.zeros((2, q.network.parameters)).at[:, -2].set(1.0)  # the bias of action 0
     key = jax.random.key(5)
-    result = jax.jit(cartpole.evaluate, static_argnums=(0, 1, 5))(environment, q, parameters, jnp.asarray(0), key, 3)
+    result = jax.jit(lambda: cartpole.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, 3))()
     step = jax.jit(environment.step)
     for index, uniform in enumerate(jax.random.uniform(key, (3, 4))):
         state, total, steps, done = environment.reset(uniform), 0.0, 0, False
@@ -453,7 +457,7 @@ def test_every_method_solves_the_probe(method):
         parameters = inner_parameters(final.learner.hypergradient)
         observations = jnp.asarray([[0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [1.0, -1.0]])
         values = jax.vmap(stream.q.values, in_axes=(None, 0))(parameters, observations)
-        returns = cartpole.evaluate(stream.environment, stream.q, parameters, jnp.asarray(0), key, 4).returns
+        returns = cartpole.evaluate(stream.environment, newest(stream.q, parameters), jnp.asarray(0), key, 4).returns
         return jnp.mean(values, axis=1), returns, jnp.all(trace)
 
     with jax.enable_x64(False):
@@ -473,7 +477,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
     q = soft_q.TwinQ(4, 2, (8,))
     parameters = jax.random.normal(jax.random.key(2), q.init(jax.random.key(2)).shape)
     key, episodes = jax.random.key(7), 3
-    result = cartpole.evaluate(environment, q, parameters, jnp.asarray(0), key, episodes)
+    result = cartpole.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes)
     starts = (2 * jax.random.uniform(key, (episodes, 4), parameters.dtype) - 1) * 0.05
     reference = gymnasium.make("CartPole-v1").unwrapped
     for start, total, length in zip(starts, result.returns, result.lengths, strict=True):
@@ -489,6 +493,52 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
             shown = np.asarray(result.first)
             np.testing.assert_allclose(shown[: len(seen)], seen, atol=1e-5)
             assert np.isnan(shown[len(seen) :]).all()
+
+
+def test_networks_are_averaged_as_functions():
+    q, observations = soft_q.TwinQ(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
+    networks = jax.random.normal(jax.random.key(1), (4, *q.init(jax.random.key(1)).shape)).at[2].set(jnp.nan)
+    counted = jnp.array([True, True, False, True])
+    actions = jax.vmap(cartpole.greedy(q, networks, counted))(jnp.asarray(observations))
+
+    def values(parameters):
+        """Of both actions, by hand; axes (observation, action)."""
+        first, bias, second, last = np.split(np.asarray(parameters), [20, 25, 35])
+        return np.maximum(observations @ first.reshape(4, 5) + bias, 0) @ second.reshape(5, 2) + last
+
+    each = np.array([[values(row) for row in pair] for pair in networks[counted]])
+    np.testing.assert_array_equal(actions, each.mean(axis=(0, 1)).argmax(axis=1))
+    parameters = networks[counted].mean(axis=0)
+    assert (actions != np.mean([values(row) for row in parameters], axis=0).argmax(axis=1)).any()
+    assert (actions != each[-1].mean(axis=0).argmax(axis=1)).any()
+
+
+def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
+    small = {"random_steps": 30, "batch": 8, "capacity": 60, "q_hidden": (4,), "seeds": 3, "window": (1,)}
+    config = CartPoleConfig(
+        methods=("vep",), environment=("drifting",), steps=60, evaluate_every=10, episodes=2, averaged=0.5, **small
+    )
+    assert cartpole.averaged_networks(config) == [1, 1, 1, 2, 2, 3]
+    (program,) = cartpole.programs(config)
+    lanes, _ = whole_run(program)
+    # Networks that act differently stand for those of evaluations 1, 2 and 3: evaluation 4 averages itself and 3.
+    before = lanes[4]
+    earlier = jax.random.normal(jax.random.key(4), before.networks.shape)
+    after, rows = jax.jit(jax.vmap(program.advance))(program.numbers, before._replace(networks=earlier))
+    newest = inner_parameters(after.run.learner.hypergradient)
+    np.testing.assert_array_equal(after.networks, earlier.at[:, 1].set(newest))
+
+    @jax.vmap
+    def judge(numbers, networks):
+        stream, time = cartpole.replay(config, "vep", numbers), jnp.asarray(49, jnp.int32)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
+        policy = cartpole.greedy(stream.q, networks, jnp.ones(len(networks), bool))
+        return cartpole.evaluate(stream.environment, policy, time, key, 2).returns.mean()
+
+    alone, together = (judge(program.numbers, networks) for networks in (newest[:, None], after.networks[:, :2]))
+    np.testing.assert_array_equal(rows["newest_return"][:, 0], alone)
+    np.testing.assert_array_equal(rows["return_mean"][:, 0], together)
+    assert (alone != together).any()
 
 
 @functools.cache
@@ -509,15 +559,19 @@ def small_programs():
     )
     results = {}
     for program in cartpole.programs(config):
-        state = jax.jit(jax.vmap(program.start))(program.numbers)
-        states, rows = [state], []
-        advance = jax.jit(jax.vmap(program.advance))
-        for _ in range(program.chunks):
-            state, records = advance(program.numbers, state)
-            states.append(state)
-            rows.append(records)
-        results[program.name] = (program, states, rows)
+        results[program.name] = (program, *whole_run(program))
     return results
+
+
+def whole_run(program):
+    """The lanes before the first chunk and after each, and the rows of each."""
+    lanes, rows = [jax.jit(jax.vmap(program.start))(program.numbers)], []
+    advance = jax.jit(jax.vmap(program.advance))
+    for _ in range(program.chunks):
+        lane, records = advance(program.numbers, lanes[-1])
+        lanes.append(lane)
+        rows.append(records)
+    return lanes, rows
 
 
 def test_programs_hold_every_setting_and_seed_and_report_a_row_per_chunk():
@@ -545,19 +599,21 @@ def test_programs_hold_every_setting_and_seed_and_report_a_row_per_chunk():
 
 
 def test_a_window_of_one_is_no_smoothing_and_longer_ones_are_not():
-    program, states, rows = small_programs()["smooth-fbo"]
-    plain_program, plain_states, plain_rows = small_programs()["fbo"]
+    program, lanes, rows = small_programs()["smooth-fbo"]
+    plain_program, plain_lanes, plain_rows = small_programs()["fbo"]
+    last, plain_last = lanes[-1].run.learner.outer, plain_lanes[-1].run.learner.outer
     for index, lane in enumerate(program.lanes):
         same = {key: lane[key] for key in ("environment", "seed")}
         twin = next(i for i, other in enumerate(plain_program.lanes) if same.items() <= other.items())
-        difference = np.abs(states[-1].learner.outer[index] - plain_states[-1].learner.outer[twin]).max()
+        difference = np.abs(last[index] - plain_last[twin]).max()
         assert (difference < 1e-12) == (lane["window"] == 1)
         if lane["window"] == 1:
             np.testing.assert_allclose(rows[1]["used_squares"][index], plain_rows[1]["used_squares"][twin], rtol=1e-9)
 
 
 def test_seeds_differ_in_every_random_choice():
-    program, states, _ = small_programs()["fbo"]
+    program, lanes, _ = small_programs()["fbo"]
+    states = [lane.run for lane in lanes]
     one, other = (jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), states[0]) for i in (0, 1))
     assert [lane["seed"] for lane in program.lanes[:2]] == [0, 1]
     weights = slice(0, 6 * 3)  # the first layer of both networks; biases start at zero
@@ -591,17 +647,17 @@ def test_seeds_differ_in_every_random_choice():
 
 
 def test_a_lane_that_is_not_finite_stops_and_is_marked_while_the_others_go_on():
-    program, states, _ = small_programs()["fbo"]
-    broken = jax.tree.map(lambda leaf: leaf, states[0])
-    outer = broken.learner.outer.at[0].set(jnp.nan)
-    broken = broken._replace(learner=broken.learner._replace(outer=outer))
-    state, records = jax.jit(jax.vmap(program.advance))(program.numbers, broken)
+    program, (before, *_), _ = small_programs()["fbo"]
+    learner = before.run.learner
+    broken = learner._replace(outer=learner.outer.at[0].set(jnp.nan))
+    lane, records = jax.jit(jax.vmap(program.advance))(
+        program.numbers, before._replace(run=before.run._replace(learner=broken))
+    )
+    after = lane.run.learner
     assert records["finite"].tolist() == [[False], [True], [True], [True]]
     assert records["skipped"][:, 0].tolist() == [20, 0, 0, 0]
-    np.testing.assert_array_equal(
-        inner_parameters(state.learner.hypergradient)[0], inner_parameters(states[0].learner.hypergradient)[0]
-    )
-    assert np.isfinite(state.learner.outer[1:]).all()
+    np.testing.assert_array_equal(inner_parameters(after.hypergradient)[0], inner_parameters(learner.hypergradient)[0])
+    assert np.isfinite(after.outer[1:]).all()
 
 
 def test_values_stay_in_the_range_that_rewards_allow():

@@ -66,7 +66,8 @@ def records(returns):
     finite = np.ones_like(returns, bool)
     finite[0, -1] = False
     return rows | {
-        "round": np.tile([9, 19, 29], (len(returns), 1)), "return_mean": returns, "used_squares": returns * 0 + 2.0,
+        "round": np.tile([9, 19, 29], (len(returns), 1)), "return_mean": returns,
+        "newest_return": returns / 2, "used_squares": returns * 0 + 2.0,
         "hypergradient_squares": returns * 0 + 3.0, "finite": finite, "reward_low": returns * 0 - 0.2,
         "reward_high": returns * 0 + 0.1, "shown": np.zeros((*returns.shape, 5, 2)),
     }  # fmt: skip
@@ -85,6 +86,7 @@ def test_headlines_of_a_lane(tables):
     rounds, lanes = tables
     first = lanes.iloc[0]
     assert (first["final_return"], first["mean_return"], first["cumulative_return"]) == (3, 2, 6)
+    assert (first["newest_return"], first["newest_late_return"]) == (1.5, 1)
     assert (first["proxy"], first["raw"]) == (6, 9)
     assert lanes["frozen"].tolist() == [1, 0, 1, 0]
     assert rounds["cumulative_return"].tolist()[:3] == [1, 3, 6]
@@ -95,6 +97,7 @@ def test_summary_says_max_mean_min_and_the_probability_of_improvement(tables):
     json.dumps(summary, allow_nan=False)
     smooth = next(group for group in summary["groups"] if group["method"] == "smooth-fbo")
     assert (smooth["max"], smooth["mean"], smooth["min"], smooth["frozen"]) == (60, 45, 30, 1)
+    assert (smooth["newest_min"], smooth["metrics"]["newest_return"]["mean"]) == (15, 22.5)
     (entry,) = summary["improvement"]
     assert (entry["other"], entry["probability"]["mean"], entry["difference"]["mean"]) == ("fbo", 1.0, 40.5)
 

@@ -1,14 +1,14 @@
 """The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.environments.cartpole import CartPole, Linear
@@ -47,6 +47,13 @@ class Numbers(NamedTuple):
     final_rate: Float[Array, "..."]
     window: Int[Array, "..."]
     mix: Float[Array, "..."]
+
+
+class Lane(NamedTuple):
+    """All that a lane needs to go on."""
+
+    run: RunState
+    networks: Float[Array, "kept 2 parameters"]  # the Q networks at the last evaluations, in turn
 
 
 class Evaluation(NamedTuple):
@@ -98,21 +105,29 @@ def learner(
     return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
 
 
+Policy = Callable[[Float[Array, " observation"]], Int[Array, ""]]
+
+
+def greedy(q: TwinQ, networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Policy:
+    """The action with the highest mean value of the counted networks: an average of functions, not of parameters."""
+
+    def act(observation: Float[Array, " observation"]) -> Int[Array, ""]:
+        values = jnp.mean(jax.vmap(q.values, in_axes=(0, None))(networks, observation), axis=1)
+        return jnp.argmax(jnp.sum(jnp.where(counted[:, None], values, 0), axis=0))
+
+    return act
+
+
 def evaluate(
-    environment: AbstractEnvironment,
-    q: TwinQ,
-    parameters: Float[Array, "2 parameters"],
-    time: Int[Array, ""],
-    key: PRNGKeyArray,
-    episodes: int,
+    environment: AbstractEnvironment, policy: Policy, time: Int[Array, ""], key: PRNGKeyArray, episodes: int
 ) -> Evaluation:
-    """Episodes with greedy actions in the environment as it is at `time`."""
-    uniform = jax.random.uniform(key, (episodes, environment.random_size), parameters.dtype)
-    zero = jnp.zeros(episodes, parameters.dtype)
+    """Episodes of the policy in the environment as it is at `time`."""
+    dtype = jnp.result_type(float)
+    uniform = jax.random.uniform(key, (episodes, environment.random_size), dtype)
+    zero = jnp.zeros(episodes, dtype)
 
     def one(state: Any, running: Array) -> tuple[Any, Array, Array, Array]:
-        action = jnp.argmax(jnp.mean(q.values(parameters, environment.observe(state)), axis=0))
-        state, outcome = environment.step(state, action, time)
+        state, outcome = environment.step(state, policy(environment.observe(state)), time)
         goes_on = jnp.where(outcome.terminated | outcome.truncated, 0, running)
         seen = jnp.where(running > 0, environment.observe(state), 0)
         return state, goes_on, running * outcome.reward, seen
@@ -123,7 +138,7 @@ def evaluate(
         states, goes_on, rewards, seen = jax.vmap(one)(states, running)
         return (states, goes_on, returns + rewards, lengths + running, total + jnp.sum(seen, axis=0)), shown
 
-    total = jnp.zeros(environment.observation_size, parameters.dtype)
+    total = jnp.zeros(environment.observation_size, dtype)
     first = (jax.vmap(environment.reset)(uniform), zero + 1, zero, zero, total)
     (_, _, returns, lengths, total), shown = jax.lax.scan(step, first, length=environment.step_limit)
     return Evaluation(returns, lengths, total / jnp.sum(lengths), shown)
@@ -162,6 +177,8 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     )
     capacity = max(numbers["window"] for numbers in grid)
+    averaged = averaged_networks(config)
+    kept = max(averaged)
 
     def parts(numbers: Numbers) -> tuple[Online, Replay]:
         stream = replay(config, method, numbers)
@@ -176,16 +193,22 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
         )
         return algorithm, stream
 
-    def begin(numbers: Numbers) -> RunState:
+    def begin(numbers: Numbers) -> Lane:
         algorithm, stream = parts(numbers)
         key_model, key_run = jax.random.split(jax.random.key(numbers.seed))
-        return start(algorithm, stream, stream.model.init(key_model), key_run)
+        state = start(algorithm, stream, stream.model.init(key_model), key_run)
+        return Lane(state, jnp.zeros((kept, 2, stream.q.network.parameters)))
 
-    def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
+    def advance(numbers: Numbers, lane: Lane) -> tuple[Lane, dict[str, Array]]:
         algorithm, stream = parts(numbers)
+        state = lane.run
         state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
         state, trace = run(algorithm, stream, rounds=config.evaluate_every, state=state, record=record)
-        return state, _row(stream, numbers, state, trace, config)
+        number = state.learner.round // config.evaluate_every - 1  # of this evaluation
+        lane = Lane(state, lane.networks.at[number % kept].set(inner_parameters(state.learner.hypergradient)))
+        age = (number - jnp.arange(kept, dtype=number.dtype)) % kept
+        counted = jnp.stack([age < jnp.asarray(averaged, number.dtype)[number], age < 1])
+        return lane, _row(stream, numbers, lane, counted, trace, config)
 
     return Program(
         name=method,
@@ -196,6 +219,12 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
         rounds=config.steps,
         chunk=config.evaluate_every,
     )
+
+
+def averaged_networks(config: CartPoleConfig) -> list[int]:
+    """How many of the newest networks each evaluation averages: a share of the evaluations up to then."""
+    evaluations = range(1, config.steps // config.evaluate_every + 1)
+    return [max(1, math.floor(config.averaged * number)) for number in evaluations]
 
 
 def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
@@ -231,16 +260,26 @@ def largest_value(discount: float, temperature: Any, actions: int) -> Any:
 
 
 def _row(
-    stream: Replay, numbers: Numbers, state: RunState, trace: Float[Array, "rounds 5"], config: CartPoleConfig
+    stream: Replay,
+    numbers: Numbers,
+    lane: Lane,
+    counted: Bool[Array, "2 kept"],
+    trace: Float[Array, "rounds 5"],
+    config: CartPoleConfig,
 ) -> dict[str, Array]:
-    """The metrics of a chunk: one row, with means over its rounds, and an evaluation at its end."""
-    environment = stream.environment
+    """The metrics of a chunk: one row, with means over its rounds, and evaluations at its end, of the averaged networks
+    and of the newest, in the same episodes."""
+    environment, state = stream.environment, lane.run
     assert isinstance(environment, CartPole)
     last = state.learner.round - 1
     # A key that no round uses, with a number of its own for every evaluation.
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
-    parameters = inner_parameters(state.learner.hypergradient)
-    evaluation = evaluate(environment, stream.q, parameters, last, key, config.episodes)
+
+    def judged(counted: Bool[Array, " kept"]) -> Evaluation:
+        return evaluate(environment, greedy(stream.q, lane.networks, counted), last, key, config.episodes)
+
+    both = jax.vmap(judged)(counted)
+    evaluation, newest = (jax.tree.map(lambda leaf, which=which: leaf[which], both) for which in (0, 1))
     now = environment.parameters(last)
     tally = state.stream.tally
     inner_loss, outer_loss, raw, used, finite = trace.T
@@ -249,6 +288,7 @@ def _row(
         "return_mean": jnp.mean(evaluation.returns),
         "return_min": jnp.min(evaluation.returns),
         "return_max": jnp.max(evaluation.returns),
+        "newest_return": jnp.mean(newest.returns),
         "episode_length": jnp.mean(evaluation.lengths),
         "pole_angle": evaluation.observation[POLE_ANGLE],
         "training_return": tally.returns / tally.episodes,  # NaN where no episode ended

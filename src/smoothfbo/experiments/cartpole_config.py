@@ -33,6 +33,9 @@ class CartPoleConfig:
     """Steps between evaluations."""
     episodes: int = 20
     """Episodes of an evaluation, with the interval of that moment and greedy actions."""
+    averaged: float = 0.3
+    """Share of the evaluations so far whose Q networks are averaged, as functions, for the policy that an evaluation
+    judges; the newest networks alone are judged beside it. With 0 there is nothing else."""
     seeds: int = 10
     """Independent runs of every setting."""
     first_seed: int = 0
@@ -118,6 +121,7 @@ class CartPoleConfig:
         for name in ("mix", "final_rate"):
             for value in getattr(self, name):
                 require(0 <= value <= 1, name, value, "between 0 and 1")
+        require(0 <= self.averaged <= 1, "averaged", self.averaged, "between 0 and 1")
         require(0 < self.itd_factor < float("inf"), "itd_factor", self.itd_factor, "positive and finite")
         require(0 <= self.model_leak <= 1, "model_leak", self.model_leak, "between 0 and 1")
         require(0 <= self.clip < float("inf"), "clip", self.clip, "finite and not negative")

@@ -116,8 +116,10 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
             {
                 **keys,
                 "final_return": last["return_mean"],
-                "late_return": frame["return_mean"].iloc[-max(LATE, len(frame) // 10) :].mean(),
+                "late_return": _late(frame["return_mean"]),
                 "mean_return": frame["return_mean"].mean(),
+                "newest_return": last["newest_return"],
+                "newest_late_return": _late(frame["newest_return"]),
                 "cumulative_return": last["cumulative_return"],
                 "proxy": last["proxy"],
                 "raw": frame["hypergradient_squares"].sum(),
@@ -126,6 +128,10 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
             }
         )
     return Measured(pd.concat(frames, ignore_index=True), pd.DataFrame(lanes), _episodes(program, records, shown))
+
+
+def _late(returns: pd.Series) -> float:
+    return returns.iloc[-max(LATE, len(returns) // 10) :].mean()
 
 
 def _episodes(program: Program, records: dict[str, np.ndarray], shown: np.ndarray) -> dict[str, np.ndarray]:
@@ -140,7 +146,8 @@ def _episodes(program: Program, records: dict[str, np.ndarray], shown: np.ndarra
     return result
 
 
-HEADLINES = ("final_return", "late_return", "mean_return", "cumulative_return", "proxy", "raw")
+RETURNS = ("final_return", "late_return", "mean_return", "cumulative_return", "newest_return", "newest_late_return")
+HEADLINES = (*RETURNS, "proxy", "raw")
 
 
 def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, Any]:
@@ -154,6 +161,7 @@ def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, 
         logarithm = interval(np.log10(np.maximum(group["proxy"], np.finfo(np.float32).tiny)))
         entry["metrics"]["proxy_log10"] = logarithm  # the mean of the proxies is that of the largest ones
         entry |= {"max": float(returns.max()), "mean": float(returns.mean()), "min": float(returns.min())}
+        entry["newest_min"] = float(group["newest_return"].min())
         entry |= {"seeds": len(returns), "frozen": int(group["frozen"].sum()), "skipped": float(group["skipped"].sum())}
         groups.append(entry)
     return {"groups": groups, "improvement": list(improvements(lanes)), "best": best_settings(config, lanes)}

@@ -35,7 +35,9 @@ def build(folder: Path) -> Path:
     settings = config["config"]
     text = (
         f"{settings['steps']:,} steps, {settings['seeds']} seeds from {settings['first_seed']} on, evaluation every "
-        f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment."
+        f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment. "
+        f"Judged are the mean values of the Q networks at the last {settings['averaged']:.0%} of the evaluations so "
+        "far, and the newest networks beside them."
     )
     page = folder / "report.html"
     write_page(page, "Non-stationary CartPole", text, sections)
@@ -122,12 +124,17 @@ def _averaged(frame: Frame, columns: list[str]) -> tuple[Frame, int]:
 
 
 def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
-    averaged, together = _averaged(frame, ["return_mean", "pole_angle", "reward_low", "reward_high"])
+    averaged, together = _averaged(frame, ["return_mean", "newest_return", "pole_angle", "reward_low", "reward_high"])
     said = "an evaluation" if together == 1 else f"{together} evaluations"
     yield Chart(
         f"{environment}_return", "Return over training",
         f"Mean return of {said}; 95 % interval over seeds (of many lines only the continuous ones have it).",
         "environment step", "return", _lines(averaged, "return_mean"),
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_newest", "Return of the newest networks alone",
+        f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds.",
+        "environment step", "return", _lines(averaged, "newest_return"),
     )  # fmt: skip
     yield Chart(
         f"{environment}_cumulative", "Cumulative return", "Sum of the evaluations' mean returns.",
@@ -160,10 +167,13 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
         rows.append(
             (label(group["method"]), group["environment"], group["max"], group["mean"], group["min"],
              estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
-             estimate_cell(metrics["mean_return"]), group["seeds"], group["frozen"], *(group[name] for name in GRID))
+             estimate_cell(metrics["mean_return"]), estimate_cell(metrics["newest_return"]), group["newest_min"],
+             estimate_cell(metrics["newest_late_return"]), group["seeds"], group["frozen"],
+             *(group[name] for name in GRID))
         )  # fmt: skip
     columns = ("method", "environment", "max", "mean", "min", "mean, 95 %", "interquartile mean, 95 %",
-               "mean over training, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
+               "mean over training, 95 %", "newest networks: mean, 95 %", "newest: min",
+               "newest: mean over the last tenth, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
     return Table(
         "Return of the last evaluation", "Max, mean and min over seeds as in the paper's table; Student's t interval "
         "for means, bootstrap interval for interquartile means.", columns, rows,
