@@ -96,6 +96,13 @@ MUTATIONS = [
     ("experiments/cartpole_study.py", "if each not in fixed[:index]", "", "test_cartpole_study.py"),
     ("report/cartpole.py", "frame.assign(part=number // together)", "frame.assign(part=number)", "test_cartpole_study.py"),
     ("experiments/cartpole.py", "shown = jnp.where(running[0] > 0,", "shown = jnp.where(running[0] > -1,", "test_cartpole.py"),
+    # averaged networks
+    ("experiments/cartpole.py", "jnp.where(counted[:, None], values, 0)", "values", "test_cartpole.py"),
+    ("experiments/cartpole.py", "(number - jnp.arange(kept, dtype=number.dtype)) % kept", "jnp.arange(kept, dtype=number.dtype)", "test_cartpole.py"),
+    ("experiments/cartpole.py", "lane.networks.at[number % kept]", "lane.networks.at[0]", "test_cartpole.py"),
+    ("experiments/cartpole.py", "math.floor(config.averaged * number)", "math.ceil(config.averaged * number)", "test_cartpole.py"),
+    ("experiments/cartpole.py", '"newest_return": jnp.mean(newest.returns)', '"newest_return": jnp.mean(evaluation.returns)', "test_cartpole.py"),
+    ("commands/stored.py", "        summarise_cartpole(folder)\n", "", "test_cartpole_study.py"),
     ("experiments/statistics.py", "np.log(np.maximum", "np.log10(np.maximum", "test_cartpole_study.py"),
     ("runs/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "test_runs.py"),
     ("smoothing.py", "return updates, state._replace(average=updates)", "return updates, state", SMOOTHING),

@@ -13,12 +13,14 @@ from scipy import stats
 
 from smoothfbo import cli
 from smoothfbo.commands import presets
+from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments import cartpole, cartpole_study
-from smoothfbo.experiments.cartpole_config import GRID, METHODS, PRESETS, CartPoleConfig
+from smoothfbo.experiments.cartpole_config import GRID, LARGEST_RETURN, METHODS, PRESETS, CartPoleConfig
 from smoothfbo.experiments.program import Program
 from smoothfbo.experiments.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
 from smoothfbo.report import cartpole as report
+from smoothfbo.report import charts
 from smoothfbo.runs import store
 
 
@@ -100,6 +102,7 @@ def test_summary_says_max_mean_min_and_the_probability_of_improvement(tables):
     assert (smooth["newest_min"], smooth["metrics"]["newest_return"]["mean"]) == (15, 22.5)
     (entry,) = summary["improvement"]
     assert (entry["other"], entry["probability"]["mean"], entry["difference"]["mean"]) == ("fbo", 1.0, 40.5)
+    assert entry["newest"]["mean"] == 1.0
 
 
 def grid_lanes(scores, seeds):
@@ -238,10 +241,21 @@ def test_lines_are_named_by_what_differs_and_averaged_over_evaluations(tables, m
     np.testing.assert_allclose(chart.series[0].y, [(1 + 2 + 4 + 5) / 4, (3 + 6) / 2])
     np.testing.assert_allclose(chart.series[0].x, [19, 29])
     assert all(line.low is not None for line in chart.series)
+    assert chart.series[0].low.min() == 0  # the interval of two seeds is wider than returns can be
+    assert all(line.high.max() <= LARGEST_RETURN == CartPole().step_limit for line in chart.series)
     monkeypatch.setattr(report, "CROWD", 2)
     frame["method"] = frame["method"].replace("smooth-fbo", "smooth-mle")
     kept = {line.name: line.low is not None for line in next(report._charts(frame, "drifting")).series}
     assert kept == {"FBO": True, "Smoothed MLE, w = 1": False, "Smoothed MLE, w = 7": False}
+
+
+def test_many_lines_are_drawn_without_a_legend_that_hides_them(tmp_path):
+    name = "Smoothed MLE, inner rate = 0.003, outer rate = 0.0001, τ = 0.001, α = 0.01, final rate = 0.1, w = "
+    lines = [charts.Series(f"{name}{n}", [0, 1], [n, n]) for n in range(40)]
+    path = charts.draw(charts.Chart("many", "Many", "", "x", "y", lines), tmp_path)  # warnings are errors
+    with Image.open(path) as picture:
+        colours = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert (colours == tuple(bytes.fromhex(charts.PALETTE[0][1:]))).all(axis=1).mean() > 0.1  # lines, not names
 
 
 def test_runs_of_several_methods_are_put_together(tmp_path):
@@ -283,6 +297,7 @@ def test_runs_that_differ_in_more_than_methods_are_not(tmp_path, capsys):
         (["--settings", "none", "--trials", "2"], "--trials must be used together with --settings, got none."),
         (["--settings", "tuned", "--methods", "omd-cg"], "--settings tuned has no settings of omd-cg; known there are"),
         (["--trials", "0"], "--trials must be an integer of at least 1, got 0."),
+        (["--averaged", "1.5"], "--averaged must be between 0 and 1, got 1.5."),
         (["--environment", "moon"], "--environment must be one or more of stationary, drifting, got moon."),
         (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),
         (["--capacity", "10"], "--capacity must be at least batch = 256, got 10."),
@@ -312,7 +327,10 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     assert settings["smooth-fbo"][0]["window"] == 3
     metrics = store.read_table(tmp_path / "metrics.parquet")
     assert len(metrics) == 2 * 2 * 2  # methods × seeds × evaluations
+    summary = store.read_json(tmp_path / "summary.json")
+    store.write_json(tmp_path / "summary.json", {"groups": []})  # as of a program that summarised less
     assert cli.main(["report", str(tmp_path)]) == 0
+    assert store.read_json(tmp_path / "summary.json") == summary
     (stored,) = [values for name, values in store.read_arrays(tmp_path / "arrays.npz").items() if "smooth" in name]
     with Image.open(tmp_path / "figures" / "drifting_policy.gif") as animation:
         assert animation.n_frames > np.isfinite(stored[:, :, -1]).sum() / 2  # equal frames become one

@@ -69,7 +69,9 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
     if kinds == {"cartpole"}:
         for description in descriptions:
             from_stored("cartpole", description["config"])  # its tables have a column for every number
-        return [cartpole.build(folders[0] if len(folders) == 1 else merge_cartpole(folders, descriptions, out))]
+        folder = folders[0] if len(folders) == 1 else merge_cartpole(folders, descriptions, out)
+        summarise_cartpole(folder)
+        return [cartpole.build(folder)]
     if kinds == {"stream"}:
         return [stream.build(folder) for folder in folders]
     if len(folders) == 1:
@@ -78,12 +80,9 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
 
 
 def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> Path:
-    """One folder with the lanes of several runs (of other methods, say), summarised together."""
+    """One folder with the lanes of several runs (of other methods, say)."""
     import pandas as pd
 
-    from smoothfbo.commands.cartpole import keep_best
-    from smoothfbo.commands.presets import from_stored
-    from smoothfbo.experiments.cartpole_study import summarise
     from smoothfbo.runs import store
 
     differing = sorted(
@@ -99,7 +98,6 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
         "command": "; ".join(description["command"] for description in descriptions),
         "config": descriptions[0]["config"] | {"methods": list(dict.fromkeys(methods))},
     }
-    config, _ = from_stored("cartpole", together["config"])
     tables = {
         name: pd.concat([store.read_table(folder / f"{name}.parquet") for folder in folders], ignore_index=True)
         for name in ("metrics", "lanes")
@@ -110,9 +108,20 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
         store.write_arrays(out / "arrays.npz", {name: values for part in arrays for name, values in part.items()})
     for name, table in tables.items():
         store.write_table(out / f"{name}.parquet", table)
-    store.write_json(out / "summary.json", summarise(config, tables["metrics"], tables["lanes"]))
-    keep_best(out)
     return out
+
+
+def summarise_cartpole(folder: Path) -> None:
+    """The summary and the best settings, from the tables: what an earlier program did not summarise is there, too."""
+    from smoothfbo.commands.cartpole import keep_best
+    from smoothfbo.commands.presets import from_stored
+    from smoothfbo.experiments.cartpole_study import summarise
+    from smoothfbo.runs import store
+
+    config, _ = from_stored("cartpole", read_description(folder)["config"])
+    metrics, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
+    store.write_json(folder / "summary.json", summarise(config, metrics, lanes))
+    keep_best(folder)
 
 
 def read_description(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,8 @@ BASE_METHODS = ("mle", "omd", "itd", "fbo", "vep", "omd-cg")
 METHODS = (*BASE_METHODS, *(f"smooth-{method}" for method in BASE_METHODS))
 ENVIRONMENTS = ("stationary", "drifting")
 
+LARGEST_RETURN = 500  # a reward of at most 1 a step, until the time limit
+
 # The numbers of a lane, in the order of the fields below: a settings file fixes them for each method.
 GRID = ("inner_rate", "outer_rate", "target_rate", "temperature", "final_rate", "window", "mix")
 SMOOTHING = ("window", "mix")  # only smoothed methods have these

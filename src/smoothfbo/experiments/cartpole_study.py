@@ -168,7 +168,8 @@ def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, 
 
 
 def improvements(lanes: Frame) -> Any:
-    """P(SmoothFBO's final return is above that of another method or shorter window), and the difference of the means.
+    """P(SmoothFBO's final return is above that of another method or shorter window), the difference of the means, and
+    the same probability for the newest networks alone.
 
     Not for runs that try several settings of a method, windows and mixes aside: these are for tuning.
     """
@@ -186,6 +187,7 @@ def improvements(lanes: Frame) -> Any:
                         "other": other, "other_window": int(other_window),
                         "probability": bootstrap(samples, probability_of_improvement),
                         "difference": bootstrap(samples, lambda x, y: x.mean(axis=-1) - y.mean(axis=-1)),
+                        "newest": bootstrap([own["newest_return"], rest["newest_return"]], probability_of_improvement),
                     }  # fmt: skip
 
 

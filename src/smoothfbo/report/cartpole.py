@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from smoothfbo.experiments.cartpole_config import GRID
+from smoothfbo.experiments.cartpole_config import GRID, LARGEST_RETURN
 from smoothfbo.experiments.statistics import Frame, bands
 from smoothfbo.report.animation import animate
 from smoothfbo.report.charts import PALETTE, Chart, Series
@@ -81,10 +81,13 @@ def _animations(folder: Path, figures: Path) -> Iterator[Section]:
         yield Section("The policy at work", parts=pictures)
 
 
-def _lines(frame: Frame, column: str, *, geometric: bool = False) -> list[Series]:
+def _lines(
+    frame: Frame, column: str, *, geometric: bool = False, limits: tuple[int, int] | None = None
+) -> list[Series]:
     """Mean over seeds with its 95 % interval; one line for each method and setting, named by what differs.
 
     Among many lines only the continuous ones keep their intervals: the dashed ones are the smoothed baselines.
+    Intervals end at the `limits` of what is possible.
     """
     groups = list(frame.groupby(["method", *GRID], sort=False))
     settings: dict[str, list[tuple[float, ...]]] = {}
@@ -94,6 +97,7 @@ def _lines(frame: Frame, column: str, *, geometric: bool = False) -> list[Series
     result = []
     for index, ((method, *numbers), rows) in enumerate(groups):
         band = bands(rows, "round", column, geometric=geometric)
+        band = band if limits is None else band.clip(*limits)
         base = method.removeprefix("smooth-")
         varied = [len({each[place] for each in settings[method]}) > 1 for place in range(len(GRID))]
         told = [f"{SYMBOLS[key]} = {value:g}" for key, value, vary in zip(GRID, numbers, varied, strict=True) if vary]
@@ -129,12 +133,12 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
     yield Chart(
         f"{environment}_return", "Return over training",
         f"Mean return of {said}; 95 % interval over seeds (of many lines only the continuous ones have it).",
-        "environment step", "return", _lines(averaged, "return_mean"),
+        "environment step", "return", _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN)),
     )  # fmt: skip
     yield Chart(
         f"{environment}_newest", "Return of the newest networks alone",
         f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds.",
-        "environment step", "return", _lines(averaged, "newest_return"),
+        "environment step", "return", _lines(averaged, "newest_return", limits=(0, LARGEST_RETURN)),
     )  # fmt: skip
     yield Chart(
         f"{environment}_cumulative", "Cumulative return", "Sum of the evaluations' mean returns.",
@@ -189,14 +193,15 @@ def improvement_table(entries: list[dict[str, Any]]) -> Table:
             e["mix"],
             estimate_cell(e["probability"]),
             estimate_cell(e["difference"]),
+            estimate_cell(e["newest"]),
         )
         for e in entries
     ]
     return Table(
         "SmoothFBO against each other method",
         "Probability that a seed of SmoothFBO ends above a seed of the other, and difference of the mean final "
-        "returns; 95 % bootstrap intervals.",
-        ("other", "environment", "w", "θ", "probability of improvement", "difference"), rows,
+        "returns; the same probability for the newest networks alone; 95 % bootstrap intervals.",
+        ("other", "environment", "w", "θ", "probability of improvement", "difference", "probability, newest"), rows,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from matplotlib import pyplot as plt
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
 MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
+MOST_NAMES = 16  # in a legend: more leave no room for the lines, and the page tells them one by one
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
             _label_decades(scale)
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    if len(chart.series) > 1:
+    if 1 < len(chart.series) <= MOST_NAMES:
         legend = axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
         for text in legend.get_texts():
             text.set_parse_math(False)

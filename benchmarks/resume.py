@@ -1,0 +1,61 @@
+"""Does a run that is killed half-way end with the same bits as one that is not? On whatever device jax finds.
+
+python -m benchmarks.resume
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+from smoothfbo.commands.running import start_jax
+from smoothfbo.experiments.cartpole_config import CartPoleConfig
+
+CONFIG = CartPoleConfig(
+    methods=("smooth-fbo",), environment=("drifting",), steps=10_000, evaluate_every=1_000, seeds=10, capacity=3_000
+)
+KILLED = 9  # the exit status of a process that ends itself without a word
+
+
+def run(folder: Path, *, kill: bool) -> None:
+    """The study, from its last checkpoint on; with `kill` the process ends without a word half-way."""
+    start_jax()
+    from smoothfbo.experiments.cartpole_study import study
+    from smoothfbo.runs import runner
+
+    def tell(progress: runner.Progress) -> None:
+        if kill and progress.done >= progress.total / 2:
+            os._exit(KILLED)
+
+    runner.CHECKPOINT_SHARE = 1.0  # a checkpoint whenever one is possible
+    runner.execute(study(CONFIG), folder, "python -m benchmarks.resume", tell)
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        run(Path(sys.argv[1]), kill=sys.argv[2:] == ["kill"])
+        return
+
+    def child(folder: Path, *how: str) -> int:
+        return subprocess.run([sys.executable, "-m", "benchmarks.resume", str(folder), *how], check=False).returncode
+
+    with tempfile.TemporaryDirectory() as parent:
+        whole, parts = Path(parent, "whole"), Path(parent, "parts")
+        statuses = [child(whole), child(parts, "kill")]
+        if not any(parts.glob("progress/*/checkpoints/*")):
+            sys.exit("killed before there was a checkpoint")
+        statuses.append(child(parts))
+        if statuses != [0, KILLED, 0]:
+            sys.exit(f"exit statuses {statuses} in place of {[0, KILLED, 0]}")
+        tables = [pd.read_parquet(folder / "metrics.parquet") for folder in (whole, parts)]
+    rows, columns = tables[0].shape
+    same = tables[0].equals(tables[1])
+    print(f"{rows} rows × {columns} columns: {'the same bits' if same else 'they differ'}")
+    sys.exit(not same)
+
+
+if __name__ == "__main__":
+    main()
