@@ -25,7 +25,7 @@ format: $(STAMP)
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
 
-# Breaks the library on purpose in some sixty places and shows that a test notices each time (about an hour).
+# Breaks the library on purpose in some eighty places and shows that a test notices each time (about an hour).
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py
 

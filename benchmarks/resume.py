@@ -20,34 +20,38 @@ CONFIG = CartPoleConfig(
 KILLED = 9  # the exit status of a process that ends itself without a word
 
 
-def run(folder: Path, *, kill: bool) -> None:
-    """The study, from its last checkpoint on; with `kill` the process ends without a word half-way."""
+def run(folder: Path, how: str) -> None:
+    """The study, from its last checkpoint on: "whole", "kill" to end without a word half-way, "resume" to insist on a
+    checkpoint."""
     start_jax()
     from smoothfbo.experiments.cartpole_study import study
     from smoothfbo.runs import runner
 
     def tell(progress: runner.Progress) -> None:
-        if kill and progress.done >= progress.total / 2:
+        nonlocal seen
+        if how == "resume" and progress.records is not None and seen is None:
+            seen = progress.done
+            if seen <= progress.total / 10:
+                sys.exit("began anew: there was no checkpoint")
+        if how == "kill" and progress.done >= progress.total / 2:
             os._exit(KILLED)
 
-    runner.CHECKPOINT_SHARE = 1.0  # a checkpoint whenever one is possible
+    seen: int | None = None
+    runner.CHECKPOINT_SHARE = 1.0  # as often as they take no more time than the rest
     runner.execute(study(CONFIG), folder, "python -m benchmarks.resume", tell)
 
 
 def main() -> None:
     if len(sys.argv) > 1:
-        run(Path(sys.argv[1]), kill=sys.argv[2:] == ["kill"])
+        run(Path(sys.argv[1]), sys.argv[2])
         return
 
-    def child(folder: Path, *how: str) -> int:
-        return subprocess.run([sys.executable, "-m", "benchmarks.resume", str(folder), *how], check=False).returncode
+    def child(folder: Path, how: str) -> int:
+        return subprocess.run([sys.executable, "-m", "benchmarks.resume", str(folder), how], check=False).returncode
 
     with tempfile.TemporaryDirectory() as parent:
         whole, parts = Path(parent, "whole"), Path(parent, "parts")
-        statuses = [child(whole), child(parts, "kill")]
-        if not any(parts.glob("progress/*/checkpoints/*")):
-            sys.exit("killed before there was a checkpoint")
-        statuses.append(child(parts))
+        statuses = [child(whole, "whole"), child(parts, "kill"), child(parts, "resume")]
         if statuses != [0, KILLED, 0]:
             sys.exit(f"exit statuses {statuses} in place of {[0, KILLED, 0]}")
         tables = [pd.read_parquet(folder / "metrics.parquet") for folder in (whole, parts)]

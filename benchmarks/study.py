@@ -96,11 +96,11 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
 
     config = replace(CONFIG, methods=(method,), seeds=lanes, window=(window,))
 
-    def advance(numbers: Any, state: Any) -> tuple[Any, dict[str, Any]]:
+    def advance(numbers: Any, lane: Any) -> tuple[Any, dict[str, Any]]:
         stream = replay(config, method, numbers)
         algorithm = learner(method, stream, numbers, clip=config.clip, capacity=window, rounds=config.steps)
-        state, trace = online.run(algorithm, stream, rounds=steps, state=state, record=record)
-        return state, {"means": jnp.mean(trace, axis=0)}
+        state, trace = online.run(algorithm, stream, rounds=steps, state=lane.run, record=record)
+        return lane._replace(run=state), {"means": jnp.mean(trace, axis=0)}
 
     program = replace(programs(config)[0], advance=advance, chunk=steps)
     if lanes == 1:  # on one device: spread over several, the others would run copies of it

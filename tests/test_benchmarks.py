@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from benchmarks import hypergradients, ridge
+from benchmarks import hypergradients, ridge, study
 from smoothfbo.experiments import cartpole
 from smoothfbo.experiments.cartpole_config import CartPoleConfig
 from smoothfbo.experiments.replay import inner_parameters
@@ -47,6 +47,15 @@ def networks(learner, stream, state):
         yield from layers(network, vector, stream.q.network.sizes)
     for network, vector in zip((learner.model.transition, learner.model.reward), model, strict=True):
         yield from layers(network, vector, stream.model.network.sizes)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_the_measured_program_goes_on(monkeypatch, lanes):
+    monkeypatch.setattr(study, "CONFIG", CONFIG)
+    measured = study.smoothfbo("fbo", lanes, 5)
+    measured.run()
+    measured.run()
+    assert (measured.lanes, measured.steps) == (lanes, 5)
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch.compile, which is not called

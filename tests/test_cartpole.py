@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -519,26 +520,47 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
         methods=("vep",), environment=("drifting",), steps=60, evaluate_every=10, episodes=2, averaged=0.5, **small
     )
     assert cartpole.averaged_networks(config) == [1, 1, 1, 2, 2, 3]
+    many = CartPoleConfig(steps=1_000_000, evaluate_every=10_000)
+    assert [cartpole.averaged_networks(replace(many, averaged=share))[89] for share in (0.0, 0.3, 0.7)] == [1, 27, 50]
+    assert cartpole.averaged_networks(replace(many, evaluate_every=100_000, averaged=0.7))[-1] == 7
     (program,) = cartpole.programs(config)
     lanes, _ = whole_run(program)
-    # Networks that act differently stand for those of evaluations 1, 2 and 3: evaluation 4 averages itself and 3.
-    before = lanes[4]
-    earlier = jax.random.normal(jax.random.key(4), before.networks.shape)
-    after, rows = jax.jit(jax.vmap(program.advance))(program.numbers, before._replace(networks=earlier))
-    newest = inner_parameters(after.run.learner.hypergradient)
-    np.testing.assert_array_equal(after.networks, earlier.at[:, 1].set(newest))
+    advance = jax.jit(jax.vmap(program.advance))
+    generator = jax.random.key(4)
+    alone, together = [], []
+    for number, members in ((3, 2), (4, 2), (5, 3)):
+        # Networks that act differently stand for those of the evaluations before.
+        before = lanes[number]
+        earlier = jax.random.normal(jax.random.fold_in(generator, number), before.networks.shape)
+        after, rows = advance(program.numbers, before._replace(networks=earlier))
+        newest = inner_parameters(after.run.learner.hypergradient)
+        np.testing.assert_array_equal(after.networks, earlier.at[:, number % 3].set(newest))
 
-    @jax.vmap
-    def judge(numbers, networks):
-        stream, time = cartpole.replay(config, "vep", numbers), jnp.asarray(49, jnp.int32)
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
-        policy = cartpole.greedy(stream.q, networks, jnp.ones(len(networks), bool))
-        return cartpole.evaluate(stream.environment, policy, time, key, 2).returns.mean()
+        def judge(numbers, networks, number=number):
+            time = jnp.asarray(10 * number + 9, jnp.int32)
+            stream = cartpole.replay(config, "vep", numbers)
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
+            policy = cartpole.greedy(stream.q, networks, jnp.ones(len(networks), bool))
+            return cartpole.evaluate(stream.environment, policy, time, key, 2)
 
-    alone, together = (judge(program.numbers, networks) for networks in (newest[:, None], after.networks[:, :2]))
-    np.testing.assert_array_equal(rows["newest_return"][:, 0], alone)
-    np.testing.assert_array_equal(rows["return_mean"][:, 0], together)
-    assert (alone != together).any()
+        places = [(number - age) % 3 for age in range(members)]
+        averaged = jax.vmap(judge)(program.numbers, after.networks[:, jnp.array(places)])
+        for name, expected in {
+            "return_mean": averaged.returns.mean(-1),
+            "return_min": averaged.returns.min(-1),
+            "return_max": averaged.returns.max(-1),
+            "episode_length": averaged.lengths.mean(-1),
+            "pole_angle": averaged.observation[:, cartpole.POLE_ANGLE],
+            "shown": averaged.first[:, :200:4, :3:2],
+        }.items():
+            np.testing.assert_allclose(rows[name][:, 0], expected, rtol=1e-12, err_msg=name)
+        single = jax.vmap(judge)(program.numbers, newest[:, None])
+        np.testing.assert_array_equal(rows["newest_return"][:, 0], single.returns.mean(-1))
+        alone.append(single)
+        together.append(averaged)
+    # The comparison says something: the two policies differ in every figure.
+    for one, other in zip(alone, together, strict=True):
+        assert all((a != b).any() for a, b in zip(one, other, strict=True))
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from smoothfbo.experiments.program import Program
 from smoothfbo.experiments.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
 from smoothfbo.report import cartpole as report
 from smoothfbo.report import charts
-from smoothfbo.runs import store
+from smoothfbo.runs import runner, store
 
 
 def test_interquartile_mean_is_the_mean_of_the_middle_half():
@@ -99,7 +99,7 @@ def test_summary_says_max_mean_min_and_the_probability_of_improvement(tables):
     json.dumps(summary, allow_nan=False)
     smooth = next(group for group in summary["groups"] if group["method"] == "smooth-fbo")
     assert (smooth["max"], smooth["mean"], smooth["min"], smooth["frozen"]) == (60, 45, 30, 1)
-    assert (smooth["newest_min"], smooth["metrics"]["newest_return"]["mean"]) == (15, 22.5)
+    assert smooth["newest"] == {"max": 30, "mean": 22.5, "min": 15}
     (entry,) = summary["improvement"]
     assert (entry["other"], entry["probability"]["mean"], entry["difference"]["mean"]) == ("fbo", 1.0, 40.5)
     assert entry["newest"]["mean"] == 1.0
@@ -279,6 +279,43 @@ def test_runs_of_several_methods_are_put_together(tmp_path):
     assert store.read_json(tmp_path / "both" / "config.json")["config"]["methods"] == list(results)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: (run / "lanes.parquet").unlink(), "lanes.parquet cannot be read"),
+        (lambda run: change(run, "lanes", lambda table: table.drop(columns="raw")), "it has no raw."),
+        (lambda run: change(run, "metrics", lambda table: table.drop(columns="return_mean")), "it has no return_mean."),
+        (lambda run: change(run, "lanes", lambda table: table[:0]), "lanes.parquet is not what this version"),
+        (lambda run: (run / "arrays.npz").write_bytes(b"nothing"), "arrays.npz cannot be read"),
+        (lambda run: change_config(run, averaged="much"), "the stored configuration cannot be read"),
+        (lambda run: change_config(run, None), "config.json is not the description of a run."),
+    ],
+)  # fmt: skip
+def test_spoilt_runs_are_one_line_and_lose_nothing(tmp_path, capsys, spoil, message):
+    config = CartPoleConfig(methods=("fbo",), environment=("drifting",))
+    rounds, lanes, arrays = cartpole_study.measure(program("fbo", "drifting", 2), records([[1, 2, 3], [4, 5, 6]]))
+    store.write_json(tmp_path / "config.json", store.describe_run("cartpole", "run fbo", config, ["cpu"]))
+    store.write_table(tmp_path / "metrics.parquet", rounds)
+    store.write_table(tmp_path / "lanes.parquet", lanes)
+    store.write_arrays(tmp_path / "arrays.npz", dict(arrays))
+    store.write_json(tmp_path / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+    summary = (tmp_path / "summary.json").read_bytes()
+    spoil(tmp_path)
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "summary.json").read_bytes() == summary
+
+
+def change(run, name, how):
+    store.write_table(run / f"{name}.parquet", how(store.read_table(run / f"{name}.parquet")))
+
+
+def change_config(run, *nothing, **changes):
+    description = store.read_json(run / "config.json")
+    config = nothing[0] if nothing else description["config"] | changes
+    store.write_json(run / "config.json", description | {"config": config})
+
+
 def test_runs_that_differ_in_more_than_methods_are_not(tmp_path, capsys):
     for name, seeds in (("a", 2), ("b", 3)):
         description = store.describe_run("cartpole", "smoothfbo cartpole", CartPoleConfig(seeds=seeds), ["cpu"])
@@ -334,6 +371,31 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     (stored,) = [values for name, values in store.read_arrays(tmp_path / "arrays.npz").items() if "smooth" in name]
     with Image.open(tmp_path / "figures" / "drifting_policy.gif") as animation:
         assert animation.n_frames > np.isfinite(stored[:, :, -1]).sum() / 2  # equal frames become one
+
+
+def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """With several networks kept, whose average is judged."""
+    config = CartPoleConfig(
+        methods=("smooth-fbo",), environment=("drifting",), steps=60, evaluate_every=10, episodes=2, seeds=2,
+        averaged=0.5, random_steps=20, batch=8, capacity=64, window=(3,), q_hidden=(4,),
+    )  # fmt: skip
+    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", float("inf"))  # a checkpoint after every chunk
+    done = []
+
+    def tell(progress):
+        if progress.records is not None:
+            done.append(progress.done)
+            if len(done) == 4:
+                raise KeyboardInterrupt
+
+    runner.execute(cartpole_study.study(config), tmp_path / "whole", "x", lambda progress: None)
+    with pytest.raises(KeyboardInterrupt):
+        runner.execute(cartpole_study.study(config), tmp_path / "parts", "x", tell)
+    runner.execute(cartpole_study.study(config), tmp_path / "parts", "x", tell)
+    assert done == [20, 40, 60, 80, 80, 100, 120]  # the fourth chunk is run again, and nothing before it
+    for name in ("metrics", "lanes"):
+        whole, parts = (store.read_table(tmp_path / folder / f"{name}.parquet") for folder in ("whole", "parts"))
+        pd.testing.assert_frame_equal(whole, parts, check_exact=True)
 
 
 def test_resume_goes_on_with_tensorboard_files(tmp_path, monkeypatch):

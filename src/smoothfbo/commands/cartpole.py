@@ -1,10 +1,12 @@
 """`smoothfbo cartpole`."""
 
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from smoothfbo.commands.options import RunOptions
+from smoothfbo.errors import UsageError
 from smoothfbo.experiments.cartpole_config import CartPoleConfig
 
 
@@ -32,14 +34,22 @@ def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorbo
 
         return study, cartpole
 
-    status = run_and_report(load, config, folder, command, tensorboard=tensorboard)
-    if status == 0:
-        keep_best(folder)
-    return status
+    return run_and_report(
+        load, config, folder, command, tensorboard=tensorboard, before_report=partial(summarise_tables, config)
+    )
 
 
-def keep_best(folder: Path) -> None:
-    """The best settings of a run as a file that --settings reads."""
+def summarise_tables(config: CartPoleConfig, folder: Path) -> None:
+    """summary.json from the tables, as this version summarises them, and best.json, which --settings reads."""
+    from smoothfbo.experiments.cartpole_study import HEADLINES, summarise
     from smoothfbo.runs import store
 
-    store.write_json(folder / "best.json", store.read_json(folder / "summary.json")["best"])
+    metrics, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
+    for name, table, needed in (("metrics", metrics, {"return_mean", "newest_return"}), ("lanes", lanes, {*HEADLINES})):
+        missing = needed - set(table.columns)
+        if missing or table.empty:
+            why = f"has no {', '.join(sorted(missing))}" if missing else "is empty"
+            raise UsageError(f"{folder / name}.parquet is not what this version of smoothfbo writes: it {why}.")
+    summary = summarise(config, metrics, lanes)
+    store.write_json(folder / "summary.json", summary)
+    store.write_json(folder / "best.json", summary["best"])

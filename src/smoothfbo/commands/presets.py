@@ -37,4 +37,7 @@ def configuration(kind: Any, config: dict[str, Any]) -> Any:
     if set(config) != known:
         unknown = ", ".join(sorted(known ^ set(config)))
         raise UsageError(f"the stored configuration is of another version of smoothfbo (it differs in {unknown}).")
-    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in config.items()})
+    try:
+        return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in config.items()})
+    except TypeError as error:  # words where numbers belong
+        raise UsageError(f"the stored configuration cannot be read: {error}.") from error

@@ -72,6 +72,7 @@ def run_and_report(
     command: str,
     *,
     tensorboard: bool,
+    before_report: Callable[[Path], None] | None = None,
 ) -> int:
     """Run a study and show what came out. `load` imports its `study` and its report, after jax has been set up."""
     start_jax()
@@ -80,6 +81,8 @@ def run_and_report(
     if not run_study(make_study(config), folder, command, console, tensorboard=tensorboard):
         return 130
     with console.status("drawing"):
+        if before_report is not None:
+            before_report(folder)
         page = report.build(folder)
     for line in report.as_text(folder):
         console.print(line)

@@ -34,7 +34,10 @@ class Resume:
 
 @dataclass(frozen=True)
 class Report:
-    """Draw figures and page again from the stored files of a run; with several runs, compare them on one page."""
+    """Draw figures and page again from the stored files of a run; with several runs, compare them on one page.
+
+    Of CartPole runs the summary and the best settings are made again, too.
+    """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """One folder or several."""
@@ -58,6 +61,7 @@ class Report:
 
 
 def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> list[Path]:
+    from smoothfbo.commands.cartpole import summarise_tables
     from smoothfbo.commands.presets import from_stored
     from smoothfbo.report import cartpole, regression, stream, theory
 
@@ -70,7 +74,8 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
         for description in descriptions:
             from_stored("cartpole", description["config"])  # its tables have a column for every number
         folder = folders[0] if len(folders) == 1 else merge_cartpole(folders, descriptions, out)
-        summarise_cartpole(folder)
+        config, _ = from_stored("cartpole", read_description(folder)["config"])
+        summarise_tables(config, folder)
         return [cartpole.build(folder)]
     if kinds == {"stream"}:
         return [stream.build(folder) for folder in folders]
@@ -111,26 +116,14 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
     return out
 
 
-def summarise_cartpole(folder: Path) -> None:
-    """The summary and the best settings, from the tables: what an earlier program did not summarise is there, too."""
-    from smoothfbo.commands.cartpole import keep_best
-    from smoothfbo.commands.presets import from_stored
-    from smoothfbo.experiments.cartpole_study import summarise
-    from smoothfbo.runs import store
-
-    config, _ = from_stored("cartpole", read_description(folder)["config"])
-    metrics, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
-    store.write_json(folder / "summary.json", summarise(config, metrics, lanes))
-    keep_best(folder)
-
-
 def read_description(folder: Path) -> dict[str, Any]:
     from smoothfbo.runs import store
 
     if not (folder / "config.json").exists():
         raise UsageError(f"{folder} is not the folder of a run: it has no config.json.")
     stored = store.read_json(folder / "config.json")
-    if not isinstance(stored, dict) or not {"experiment", "config", "command"} <= set(stored):
+    complete = isinstance(stored, dict) and {"experiment", "config", "command"} <= set(stored)
+    if not complete or not isinstance(stored["config"], dict):
         raise UsageError(f"{folder / 'config.json'} is not the description of a run.")
     if stored["experiment"] not in ("regression", "cartpole", "stream", "theory"):
         raise UsageError(f"{folder} is a run of {stored['experiment']!r}, which this version does not know.")

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.environments.cartpole import CartPole, Linear
-from smoothfbo.experiments.cartpole_config import GRID, CartPoleConfig
+from smoothfbo.experiments.cartpole_config import GRID, MOST_AVERAGED, CartPoleConfig
 from smoothfbo.experiments.program import Program
 from smoothfbo.experiments.replay import Replay, inner_parameters
 from smoothfbo.experiments.soft_q import TwinQ, WorldModel, soft_q_problem
@@ -207,7 +207,7 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
         number = state.learner.round // config.evaluate_every - 1  # of this evaluation
         lane = Lane(state, lane.networks.at[number % kept].set(inner_parameters(state.learner.hypergradient)))
         age = (number - jnp.arange(kept, dtype=number.dtype)) % kept
-        counted = jnp.stack([age < jnp.asarray(averaged, number.dtype)[number], age < 1])
+        counted = age < jnp.asarray(averaged, number.dtype)[number]
         return lane, _row(stream, numbers, lane, counted, trace, config)
 
     return Program(
@@ -224,7 +224,8 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
 def averaged_networks(config: CartPoleConfig) -> list[int]:
     """How many of the newest networks each evaluation averages: a share of the evaluations up to then."""
     evaluations = range(1, config.steps // config.evaluate_every + 1)
-    return [max(1, math.floor(config.averaged * number)) for number in evaluations]
+    # A hair more than the share: 0.7 · 90 is a little less than 63 in binary fractions.
+    return [min(max(1, math.floor(config.averaged * number + 1e-9)), MOST_AVERAGED) for number in evaluations]
 
 
 def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
@@ -263,7 +264,7 @@ def _row(
     stream: Replay,
     numbers: Numbers,
     lane: Lane,
-    counted: Bool[Array, "2 kept"],
+    counted: Bool[Array, " kept"],
     trace: Float[Array, "rounds 5"],
     config: CartPoleConfig,
 ) -> dict[str, Array]:
@@ -275,11 +276,11 @@ def _row(
     # A key that no round uses, with a number of its own for every evaluation.
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
 
-    def judged(counted: Bool[Array, " kept"]) -> Evaluation:
-        return evaluate(environment, greedy(stream.q, lane.networks, counted), last, key, config.episodes)
+    def judged(networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Evaluation:
+        return evaluate(environment, greedy(stream.q, networks, counted), last, key, config.episodes)
 
-    both = jax.vmap(judged)(counted)
-    evaluation, newest = (jax.tree.map(lambda leaf, which=which: leaf[which], both) for which in (0, 1))
+    evaluation = judged(lane.networks, counted)
+    newest = judged(inner_parameters(state.learner.hypergradient)[None], jnp.ones(1, bool))
     now = environment.parameters(last)
     tally = state.stream.tally
     inner_loss, outer_loss, raw, used, finite = trace.T

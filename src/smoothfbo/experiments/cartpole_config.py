@@ -10,6 +10,7 @@ METHODS = (*BASE_METHODS, *(f"smooth-{method}" for method in BASE_METHODS))
 ENVIRONMENTS = ("stationary", "drifting")
 
 LARGEST_RETURN = 500  # a reward of at most 1 a step, until the time limit
+MOST_AVERAGED = 50  # networks: more cost more than training where evaluations are frequent
 
 # The numbers of a lane, in the order of the fields below: a settings file fixes them for each method.
 GRID = ("inner_rate", "outer_rate", "target_rate", "temperature", "final_rate", "window", "mix")
@@ -36,8 +37,8 @@ class CartPoleConfig:
     episodes: int = 20
     """Episodes of an evaluation, with the interval of that moment and greedy actions."""
     averaged: float = 0.3
-    """Share of the evaluations so far whose Q networks are averaged, as functions, for the policy that an evaluation
-    judges; the newest networks alone are judged beside it. With 0 there is nothing else."""
+    """Share of the evaluations so far, at most 50 of them, whose Q networks are averaged, as functions, for the policy
+    that an evaluation judges; the newest networks alone are judged beside it. 0 judges only these."""
     seeds: int = 10
     """Independent runs of every setting."""
     first_seed: int = 0

@@ -146,8 +146,10 @@ def _episodes(program: Program, records: dict[str, np.ndarray], shown: np.ndarra
     return result
 
 
-RETURNS = ("final_return", "late_return", "mean_return", "cumulative_return", "newest_return", "newest_late_return")
-HEADLINES = (*RETURNS, "proxy", "raw")
+HEADLINES = (
+    "final_return", "late_return", "mean_return", "cumulative_return", "newest_return", "newest_late_return",
+    "proxy", "raw",
+)  # fmt: skip
 
 
 def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def summarise(config: CartPoleConfig, rounds: Frame, lanes: Frame) -> dict[str, 
         logarithm = interval(np.log10(np.maximum(group["proxy"], np.finfo(np.float32).tiny)))
         entry["metrics"]["proxy_log10"] = logarithm  # the mean of the proxies is that of the largest ones
         entry |= {"max": float(returns.max()), "mean": float(returns.mean()), "min": float(returns.min())}
-        entry["newest_min"] = float(group["newest_return"].min())
+        entry["newest"] = {name: float(group["newest_return"].agg(name)) for name in ("max", "mean", "min")}
         entry |= {"seeds": len(returns), "frozen": int(group["frozen"].sum()), "skipped": float(group["skipped"].sum())}
         groups.append(entry)
     return {"groups": groups, "improvement": list(improvements(lanes)), "best": best_settings(config, lanes)}

@@ -36,12 +36,21 @@ def build(folder: Path) -> Path:
     text = (
         f"{settings['steps']:,} steps, {settings['seeds']} seeds from {settings['first_seed']} on, evaluation every "
         f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment. "
-        f"Judged are the mean values of the Q networks at the last {settings['averaged']:.0%} of the evaluations so "
-        "far, and the newest networks beside them."
+        + judged(settings["averaged"])
     )
     page = folder / "report.html"
     write_page(page, "Non-stationary CartPole", text, sections)
     return page
+
+
+def judged(share: float) -> str:
+    """Whose returns these are."""
+    if not share:
+        return "Judged are the newest Q networks."
+    return (
+        f"Judged are the mean values of the Q networks at the last {100 * share:g} % of the evaluations so far, "
+        "and the newest networks beside them."
+    )
 
 
 def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) -> Iterator[Section]:
@@ -137,7 +146,8 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
     )  # fmt: skip
     yield Chart(
         f"{environment}_newest", "Return of the newest networks alone",
-        f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds.",
+        f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds (of many lines "
+        "only the continuous ones have it).",
         "environment step", "return", _lines(averaged, "newest_return", limits=(0, LARGEST_RETURN)),
     )  # fmt: skip
     yield Chart(
@@ -171,7 +181,7 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
         rows.append(
             (label(group["method"]), group["environment"], group["max"], group["mean"], group["min"],
              estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
-             estimate_cell(metrics["mean_return"]), estimate_cell(metrics["newest_return"]), group["newest_min"],
+             estimate_cell(metrics["mean_return"]), estimate_cell(metrics["newest_return"]), group["newest"]["min"],
              estimate_cell(metrics["newest_late_return"]), group["seeds"], group["frozen"],
              *(group[name] for name in GRID))
         )  # fmt: skip
@@ -179,8 +189,9 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
                "mean over training, 95 %", "newest networks: mean, 95 %", "newest: min",
                "newest: mean over the last tenth, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
     return Table(
-        "Return of the last evaluation", "Max, mean and min over seeds as in the paper's table; Student's t interval "
-        "for means, bootstrap interval for interquartile means.", columns, rows,
+        "Return of the last evaluation", "Of the averaged networks, and of the newest ones where it says so. Max, mean "
+        "and min over seeds as in the paper's table; Student's t interval for means, bootstrap interval for "
+        "interquartile means.", columns, rows,
     )  # fmt: skip
 
 
@@ -212,13 +223,15 @@ def as_text(folder: Path) -> list[Any]:
 
     summary = store.read_json(folder / "summary.json")
     printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
-    columns = ("method", "environment", "w", "θ", "outer rate", "max", "mean", "min", "interquartile mean", "frozen")
+    columns = ("method", "environment", "w", "θ", "max", "mean", "min", "interquartile mean", "newest", "frozen")
     for column in columns:
         printed.add_column(column, justify="left" if column == "method" else "right")
     for group in summary["groups"]:
         printed.add_row(
             label(group["method"]), group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
-            f"{group['outer_rate']:g}", f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
-            estimate_text(group["metrics"]["final_return_iqm"]), f"{group['frozen']}/{group['seeds']}",
+            f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
+            estimate_text(group["metrics"]["final_return_iqm"]), f"{group['newest']['mean']:.1f}",
+            f"{group['frozen']}/{group['seeds']}",
         )  # fmt: skip
-    return [printed]
+    config = store.read_json(folder / "config.json")["config"]
+    return [printed, judged(config["averaged"])]

@@ -22,7 +22,7 @@ from matplotlib import pyplot as plt
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
 MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
-MOST_NAMES = 16  # in a legend: more leave no room for the lines, and the page tells them one by one
+MOST_NAMES = 16  # in a picture's legend: more leave no room for the lines; the page tells which line is which
 
 
 @dataclass(frozen=True)
