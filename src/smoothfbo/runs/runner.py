@@ -147,7 +147,8 @@ def _records_until(place: Path, chunks: int) -> int:
         try:
             store.read_arrays(path)
         except Exception as error:
-            warnings.warn(f"{path} is damaged ({store.reason(error)}); its rounds are run again", stacklevel=2)
+            why = store.reason(error.__cause__ or error)
+            warnings.warn(f"{path} is damaged ({why}); its rounds are run again", stacklevel=2)
             return chunk
     return chunks
 
