@@ -100,7 +100,7 @@ MUTATIONS = [
     ("experiments/cartpole.py", "jnp.where(counted[:, None], values, 0)", "values", "test_cartpole.py"),
     ("experiments/cartpole.py", "(number - jnp.arange(kept, dtype=number.dtype)) % kept", "jnp.arange(kept, dtype=number.dtype)", "test_cartpole.py"),
     ("experiments/cartpole.py", "lane.networks.at[number % kept]", "lane.networks.at[0]", "test_cartpole.py"),
-    ("experiments/cartpole.py", "math.floor(config.averaged * number)", "math.ceil(config.averaged * number)", "test_cartpole.py"),
+    ("experiments/cartpole.py", "math.floor(config.averaged * number + 1e-9)", "math.ceil(config.averaged * number)", "test_cartpole.py"),
     ("experiments/cartpole.py", '"newest_return": jnp.mean(newest.returns)', '"newest_return": jnp.mean(evaluation.returns)', "test_cartpole.py"),
     ("experiments/cartpole.py", "number.dtype)[number]", "number.dtype)[number - 1]", "test_cartpole.py"),
     ("experiments/cartpole.py", "jnp.min(evaluation.returns)", "jnp.min(newest.returns)", "test_cartpole.py"),
