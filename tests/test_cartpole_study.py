@@ -52,10 +52,11 @@ def test_geometric_bands_are_those_of_the_logarithms():
     np.testing.assert_allclose(band.loc[1], [5, 5, 5])
 
 
-def program(method, environment, seeds):
+def program(method, environment, seeds, first=0):
     lanes = tuple(
         {"method": method, "environment": environment, "inner_rate": 1e-3, "outer_rate": 3e-4, "target_rate": 0.01,
-         "temperature": 0.01, "final_rate": 0.1, "window": 1, "mix": 1.0, "seed": seed} for seed in range(seeds)
+         "temperature": 0.01, "final_rate": 0.1, "window": 1, "mix": 1.0, "seed": seed}
+        for seed in range(first, first + seeds)
     )  # fmt: skip
     return Program(method, lanes, {"seed": jnp.arange(seeds)}, lambda n: n, lambda n, s: (s, {}), 30, 10)
 
@@ -258,16 +259,23 @@ def test_many_lines_are_drawn_without_a_legend_that_hides_them(tmp_path):
     assert (colours == tuple(bytes.fromhex(charts.PALETTE[0][1:]))).all(axis=1).mean() > 0.1  # lines, not names
 
 
+def write_run(folder, method, returns, first=0, **changes):
+    """The files of a finished run of one method; returns have axes (lane, evaluation)."""
+    store.prepare(folder)
+    seeds = {"first_seed": first, "seeds": len(returns)}
+    config = CartPoleConfig(methods=(method,), environment=("drifting",), **seeds, **changes)
+    rounds, lanes, arrays = cartpole_study.measure(program(method, "drifting", len(returns), first), records(returns))
+    store.write_json(folder / "config.json", store.describe_run("cartpole", f"run {method}", config, ["cpu"]))
+    store.write_table(folder / "metrics.parquet", rounds)
+    store.write_table(folder / "lanes.parquet", lanes)
+    store.write_arrays(folder / "arrays.npz", {name: values + first for name, values in arrays.items()})
+    store.write_json(folder / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+
+
 def test_runs_of_several_methods_are_put_together(tmp_path):
     results = {"fbo": [[1, 2, 3], [4, 5, 6]], "smooth-fbo": [[10, 20, 30], [40, 50, 60]]}
     for method, returns in results.items():
-        folder, config = store.prepare(tmp_path / method), CartPoleConfig(methods=(method,), environment=("drifting",))
-        rounds, lanes, arrays = cartpole_study.measure(program(method, "drifting", 2), records(returns))
-        store.write_json(folder / "config.json", store.describe_run("cartpole", f"run {method}", config, ["cpu"]))
-        store.write_table(folder / "metrics.parquet", rounds)
-        store.write_table(folder / "lanes.parquet", lanes)
-        store.write_arrays(folder / "arrays.npz", dict(arrays))
-        store.write_json(folder / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+        write_run(tmp_path / method, method, returns)
     folders = [str(tmp_path / method) for method in results]
     assert cli.main(["report", *folders, "--out", str(tmp_path / "both")]) == 0
     summary = store.read_json(tmp_path / "both" / "summary.json")
@@ -284,6 +292,7 @@ def test_runs_of_several_methods_are_put_together(tmp_path):
     [
         (lambda run: (run / "lanes.parquet").unlink(), "lanes.parquet cannot be read"),
         (lambda run: change(run, "lanes", lambda table: table.drop(columns="raw")), "it has no raw."),
+        (lambda run: change(run, "lanes", lambda table: table.drop(columns="seed")), "it has no seed."),
         (lambda run: change(run, "metrics", lambda table: table.drop(columns="return_mean")), "it has no return_mean."),
         (lambda run: change(run, "lanes", lambda table: table[:0]), "lanes.parquet is not what this version"),
         (lambda run: (run / "arrays.npz").write_bytes(b"nothing"), "arrays.npz cannot be read"),
@@ -292,18 +301,16 @@ def test_runs_of_several_methods_are_put_together(tmp_path):
     ],
 )  # fmt: skip
 def test_spoilt_runs_are_one_line_and_lose_nothing(tmp_path, capsys, spoil, message):
-    config = CartPoleConfig(methods=("fbo",), environment=("drifting",))
-    rounds, lanes, arrays = cartpole_study.measure(program("fbo", "drifting", 2), records([[1, 2, 3], [4, 5, 6]]))
-    store.write_json(tmp_path / "config.json", store.describe_run("cartpole", "run fbo", config, ["cpu"]))
-    store.write_table(tmp_path / "metrics.parquet", rounds)
-    store.write_table(tmp_path / "lanes.parquet", lanes)
-    store.write_arrays(tmp_path / "arrays.npz", dict(arrays))
-    store.write_json(tmp_path / "summary.json", cartpole_study.summarise(config, rounds, lanes))
-    summary = (tmp_path / "summary.json").read_bytes()
-    spoil(tmp_path)
-    assert cli.main(["report", str(tmp_path)]) == 2
-    assert message in capsys.readouterr().err
-    assert (tmp_path / "summary.json").read_bytes() == summary
+    run, other, both = tmp_path / "run", tmp_path / "other", tmp_path / "both"
+    write_run(run, "fbo", [[1, 2, 3], [4, 5, 6]])
+    write_run(other, "mle", [[1, 2, 3], [4, 5, 6]])
+    summary = (run / "summary.json").read_bytes()
+    spoil(run)
+    for command in (["report", str(run)], ["report", str(other), str(run), "--out", str(both)]):
+        assert cli.main(command) == 2
+        assert message in capsys.readouterr().err
+    assert (run / "summary.json").read_bytes() == summary
+    assert not both.exists()
 
 
 def change(run, name, how):
@@ -316,13 +323,33 @@ def change_config(run, *nothing, **changes):
     store.write_json(run / "config.json", description | {"config": config})
 
 
-def test_runs_that_differ_in_more_than_methods_are_not(tmp_path, capsys):
-    for name, seeds in (("a", 2), ("b", 3)):
-        description = store.describe_run("cartpole", "smoothfbo cartpole", CartPoleConfig(seeds=seeds), ["cpu"])
-        store.write_json(store.prepare(tmp_path / name) / "config.json", description)
-        store.write_json(tmp_path / name / "summary.json", {})
+def test_runs_of_other_seeds_are_put_together(tmp_path):
+    write_run(tmp_path / "a", "fbo", [[1, 2, 3], [4, 5, 6]], window=(7,))
+    write_run(tmp_path / "b", "fbo", [[7, 8, 9]], first=5)
+    folders = [str(tmp_path / name) for name in "ab"]
+    assert cli.main(["report", *folders, "--out", str(tmp_path / "both")]) == 0
+    (group,) = store.read_json(tmp_path / "both" / "summary.json")["groups"]
+    assert (group["seeds"], group["mean"]) == (3, 6.0)
+    config = store.read_json(tmp_path / "both" / "config.json")["config"]
+    assert (config["first_seed"], config["seeds"], config["window"]) == (0, 6, [7, 100])
+    assert "3 seeds (0 to 5)" in (tmp_path / "both" / "report.html").read_text()
+    assert store.read_json(tmp_path / "both" / "best.json")["seeds"] == [0, 5]
+    first, both = (store.read_arrays(tmp_path / name / "arrays.npz")["fbo drifting"] for name in ("a", "both"))
+    np.testing.assert_array_equal(both, first)
+
+
+@pytest.mark.parametrize(
+    ("first", "changes", "message"),
+    [
+        (2, {"steps": 20_000}, "they differ in steps."),
+        (1, {}, "1 lanes are in two of them, as method fbo, environment drifting, seed 1."),
+    ],
+)
+def test_runs_that_are_not_parts_of_one_study_are_not(tmp_path, capsys, first, changes, message):
+    write_run(tmp_path / "a", "fbo", [[1, 2, 3], [4, 5, 6]])
+    write_run(tmp_path / "b", "fbo", [[1, 2, 3], [4, 5, 6]], first, **changes)
     assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")]) == 2
-    assert "these runs cannot be put together: they differ in seeds." in capsys.readouterr().err
+    assert f"these runs cannot be put together: {message}" in capsys.readouterr().err
     assert not (tmp_path / "both").exists()
 
 

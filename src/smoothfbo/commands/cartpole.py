@@ -7,7 +7,7 @@ from typing import Any
 
 from smoothfbo.commands.options import RunOptions
 from smoothfbo.errors import UsageError
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.experiments.cartpole_config import LANE, CartPoleConfig
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,25 @@ def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorbo
 
 def summarise_tables(config: CartPoleConfig, folder: Path) -> None:
     """summary.json from the tables, as this version summarises them, and best.json, which --settings reads."""
-    from smoothfbo.experiments.cartpole_study import HEADLINES, summarise
+    from smoothfbo.experiments.cartpole_study import summarise
     from smoothfbo.runs import store
 
-    metrics, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
-    for name, table, needed in (("metrics", metrics, {"return_mean", "newest_return"}), ("lanes", lanes, {*HEADLINES})):
-        missing = needed - set(table.columns)
+    tables = read_tables(folder)
+    summary = summarise(config, tables["metrics"], tables["lanes"])
+    store.write_json(folder / "summary.json", summary)
+    store.write_json(folder / "best.json", summary["best"])
+
+
+def read_tables(folder: Path) -> dict[str, Any]:
+    """The stored metrics and lanes, with the columns that this version needs."""
+    from smoothfbo.experiments.cartpole_study import HEADLINES
+    from smoothfbo.runs import store
+
+    result = {}
+    for name, columns in (("metrics", {"return_mean", "newest_return"}), ("lanes", {*HEADLINES, "frozen", "skipped"})):
+        table = result[name] = store.read_table(folder / f"{name}.parquet")
+        missing = {*LANE, *columns} - set(table.columns)
         if missing or table.empty:
             why = f"has no {', '.join(sorted(missing))}" if missing else "is empty"
             raise UsageError(f"{folder / name}.parquet is not what this version of smoothfbo writes: it {why}.")
-    summary = summarise(config, metrics, lanes)
-    store.write_json(folder / "summary.json", summary)
-    store.write_json(folder / "best.json", summary["best"])
+    return result

@@ -85,32 +85,46 @@ def pages(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Pa
 
 
 def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]], out: Path) -> Path:
-    """One folder with the lanes of several runs (of other methods, say)."""
+    """One folder with the lanes of several runs: of other methods, settings, environments or seeds."""
     import pandas as pd
 
+    from smoothfbo.commands.cartpole import read_tables
+    from smoothfbo.experiments.cartpole_config import GRID, LANE, WHICH_LANES
     from smoothfbo.runs import store
 
+    configs = [description["config"] for description in descriptions]
     differing = sorted(
-        name
-        for name in descriptions[0]["config"]
-        if name not in ("methods", "settings") and len({str(d["config"].get(name)) for d in descriptions}) > 1
+        name for name in configs[0] if name not in WHICH_LANES and len({str(each.get(name)) for each in configs}) > 1
     )
     if differing:
         raise UsageError(f"these runs cannot be put together: they differ in {', '.join(differing)}.")
-    store.prepare(out)
-    methods = [method for description in descriptions for method in description["config"]["methods"]]
-    together = descriptions[0] | {
-        "command": "; ".join(description["command"] for description in descriptions),
-        "config": descriptions[0]["config"] | {"methods": list(dict.fromkeys(methods))},
-    }
-    tables = {
-        name: pd.concat([store.read_table(folder / f"{name}.parquet") for folder in folders], ignore_index=True)
-        for name in ("metrics", "lanes")
-    }
+    parts = [read_tables(folder) for folder in folders]
+    tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
+    twice = tables["lanes"][tables["lanes"].duplicated(list(LANE))]
+    if len(twice):
+        lane = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("method", "environment", "seed"))
+        raise UsageError(f"these runs cannot be put together: {len(twice)} lanes are in two of them, as {lane}.")
     arrays = [store.read_arrays(path) for folder in folders if (path := folder / "arrays.npz").exists()]
-    store.write_json(out / "config.json", together)
+    chosen = {
+        name: list(dict.fromkeys(value for each in configs for value in each[name]))
+        for name in ("methods", "environment", *GRID)
+    }
+    first = min(each["first_seed"] for each in configs)
+    seeds = max(each["first_seed"] + each["seeds"] for each in configs) - first
+    store.prepare(out)
+    store.write_json(
+        out / "config.json",
+        descriptions[0]
+        | {
+            "command": "; ".join(description["command"] for description in descriptions),
+            "config": configs[0] | chosen | {"first_seed": first, "seeds": seeds},
+        },
+    )
     if arrays:
-        store.write_arrays(out / "arrays.npz", {name: values for part in arrays for name, values in part.items()})
+        # Of a policy that several runs have shown, the first run's, as a run shows its first lane's.
+        store.write_arrays(
+            out / "arrays.npz", {name: values for part in reversed(arrays) for name, values in part.items()}
+        )
     for name, table in tables.items():
         store.write_table(out / f"{name}.parquet", table)
     return out

@@ -15,6 +15,9 @@ MOST_AVERAGED = 50  # networks: more cost more than training where evaluations a
 # The numbers of a lane, in the order of the fields below: a settings file fixes them for each method.
 GRID = ("inner_rate", "outer_rate", "target_rate", "temperature", "final_rate", "window", "mix")
 SMOOTHING = ("window", "mix")  # only smoothed methods have these
+LANE = ("method", "environment", *GRID, "seed")  # what tells the lanes of a study apart
+# The fields that say which lanes there are: runs that differ in these alone are parts of one study.
+WHICH_LANES = ("methods", "environment", "seeds", "first_seed", *GRID, "settings", "vary", "trials")
 
 
 @dataclass(frozen=True)

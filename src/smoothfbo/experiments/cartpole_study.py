@@ -199,10 +199,11 @@ def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:
     With fewer than `ENOUGH_SEEDS` seeds a mean says little: then neighbours in the grid, which differ in one number,
     count as much as the setting itself, so that a good region wins and not a lucky seed.
     """
-    reach = 1 if config.seeds < ENOUGH_SEEDS else 0
     ranked = {}
     for method, group in lanes.groupby("method", sort=False):
-        means = group.groupby(list(GRID), sort=False)["late_return"].mean()
+        settings = group.groupby(list(GRID), sort=False)
+        reach = 1 if settings["seed"].nunique().min() < ENOUGH_SEEDS else 0
+        means = settings["late_return"].mean()
         places = np.array(list(means.index), float)
         near = (places[:, None] != places[None]).sum(axis=-1) <= reach
         order = np.argsort(-(near @ means.to_numpy()) / near.sum(axis=1), kind="stable")
@@ -210,6 +211,6 @@ def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:
     return {
         "version": SETTINGS_VERSION,
         "steps": config.steps,
-        "seeds": [config.first_seed, config.first_seed + config.seeds - 1],
+        "seeds": [int(lanes["seed"].min()), int(lanes["seed"].max())],
         "methods": {method: settings[:KEPT] for method, settings in ranked.items()},
     }

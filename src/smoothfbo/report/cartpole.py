@@ -32,9 +32,9 @@ def build(folder: Path) -> Path:
     rounds = store.read_table(folder / "metrics.parquet")
     figures = store.prepare(folder / "figures")
     sections = [*_sections(config, summary, rounds), *_animations(folder, figures), repeat_section(config)]
-    settings = config["config"]
+    settings, seeds = config["config"], rounds["seed"]
     text = (
-        f"{settings['steps']:,} steps, {settings['seeds']} seeds from {settings['first_seed']} on, evaluation every "
+        f"{settings['steps']:,} steps, {seeds.nunique()} seeds ({seeds.min()} to {seeds.max()}), evaluation every "
         f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment. "
         + judged(settings["averaged"])
     )
