@@ -336,6 +336,17 @@ def test_runs_of_other_seeds_are_put_together(tmp_path):
     assert store.read_json(tmp_path / "both" / "best.json")["seeds"] == [0, 5]
     first, both = (store.read_arrays(tmp_path / name / "arrays.npz")["fbo drifting"] for name in ("a", "both"))
     np.testing.assert_array_equal(both, first)
+    assert cli.main(["report", *folders, "--out", str(tmp_path / "both")]) == 0  # again
+
+
+def test_runs_are_not_put_together_in_the_folder_of_another(tmp_path, capsys):
+    for first, name in enumerate("ab"):
+        write_run(tmp_path / name, "fbo", [[1, 2, 3]], first)
+    before = (tmp_path / "b" / "lanes.parquet").read_bytes()
+    folders = [str(tmp_path / name) for name in "ab"]
+    assert cli.main(["report", *folders, "--out", folders[1]]) == 2
+    assert f"--out {folders[1]} is the folder of a run, which would be lost" in capsys.readouterr().err
+    assert (tmp_path / "b" / "lanes.parquet").read_bytes() == before
 
 
 @pytest.mark.parametrize(

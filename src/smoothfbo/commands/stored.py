@@ -92,6 +92,8 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
     from smoothfbo.experiments.cartpole_config import GRID, LANE, WHICH_LANES
     from smoothfbo.runs import store
 
+    if (out / "config.json").exists() and "parts" not in read_description(out):
+        raise UsageError(f"--out {out} is the folder of a run, which would be lost; give another one.")
     configs = [description["config"] for description in descriptions]
     differing = sorted(
         name for name in configs[0] if name not in WHICH_LANES and len({str(each.get(name)) for each in configs}) > 1
@@ -112,14 +114,15 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
     first = min(each["first_seed"] for each in configs)
     seeds = max(each["first_seed"] + each["seeds"] for each in configs) - first
     store.prepare(out)
-    store.write_json(
-        out / "config.json",
-        descriptions[0]
-        | {
-            "command": "; ".join(description["command"] for description in descriptions),
-            "config": configs[0] | chosen | {"first_seed": first, "seeds": seeds},
-        },
-    )
+    together = {
+        name: "; ".join(dict.fromkeys(str(description.get(name)) for description in descriptions))
+        for name in ("command", "commit")
+    }
+    together |= {
+        "config": configs[0] | chosen | {"first_seed": first, "seeds": seeds},
+        "parts": list(map(str, folders)),
+    }
+    store.write_json(out / "config.json", descriptions[0] | together)
     if arrays:
         # Of a policy that several runs have shown, the first run's, as a run shows its first lane's.
         store.write_arrays(
