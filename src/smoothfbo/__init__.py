@@ -3,6 +3,7 @@
 The public names are imported when they are first used: `smoothfbo --help` needs no jax.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -100,3 +101,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "gymnasium" in sys.modules:  # whoever has imported it finds our environments there
+    import_module("smoothfbo.environments")

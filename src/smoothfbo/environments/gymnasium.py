@@ -1,15 +1,13 @@
 """The drifting CartPole for gymnasium: `gymnasium.make("smoothfbo/DriftingCartPole-v1")`.
 
-gymnasium finds it by the package's entry point, and loads this module whenever it is imported itself; so jax comes in
-only when an environment is made.
+gymnasium knows it once this module is imported; jax comes in only when an environment is made.
 """
 
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import register as register_environment
-from gymnasium.envs.registration import registry
+from gymnasium.envs.registration import register, registry
 
 from smoothfbo.environments.picture import draw
 
@@ -86,10 +84,5 @@ class DriftingCartPole(gymnasium.Env[np.ndarray, int | np.integer]):
         return {"time": self._time, "reward_low": float(now.reward_low), "reward_high": float(now.reward_high)}
 
 
-def register() -> None:
-    """Make the environment known to gymnasium, once."""
-    if NAME not in registry:
-        register_environment(NAME, entry_point=f"{__name__}:DriftingCartPole", max_episode_steps=STEP_LIMIT)
-
-
-register()
+if NAME not in registry:
+    register(NAME, entry_point=f"{__name__}:DriftingCartPole", max_episode_steps=STEP_LIMIT)
