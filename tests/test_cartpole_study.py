@@ -379,7 +379,7 @@ def test_runs_that_are_not_parts_of_one_study_are_not(tmp_path, capsys, first, c
         (["--outer-rate", "0"], "--outer-rate must be positive and finite, got 0.0."),
         (["--first-interval", "0.2", "0.1"], "--first-interval must be a low below a high, got 0.2 0.1."),
         (["--settings", "nowhere.json"], "--settings nowhere.json cannot be read"),
-        (["--preset", "huge"], "--preset must be one or more of quick, paper"),
+        (["--preset", "huge"], "--preset must be one of quick, paper"),
     ],
 )
 def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, tmp_path, monkeypatch):

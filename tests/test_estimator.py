@@ -112,6 +112,10 @@ def test_mistakes_are_named():
         model.predict_one({"a": 1.0})
     with pytest.raises(ValueError, match="must be numbers"):
         StreamRegressor().learn_one({"a": "red"}, 1.0)
+    with pytest.raises(ValueError, match="features must be finite"):
+        StreamRegressor().learn_one({"a": float("inf")}, 1.0)
+    with pytest.raises(ValueError, match="target must be finite"):
+        StreamRegressor().learn_one({"a": 1.0}, float("-inf"))
 
 
 def test_neither_scikit_learn_nor_river_is_needed():

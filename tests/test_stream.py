@@ -170,8 +170,9 @@ def test_more_classes_than_can_be_are_refused(tmp_path):
         {"x": np.arange(200.0), "y": [f"class {i // 8}" if i < 16 else f"class {i}" for i in range(200)]}
     )
     results, sink = run_frame(frame, tmp_path)
-    assert "more than 64 classes" in str(results.fault)
-    assert len(sink.frame()) == 8  # the first block; the rest came in one portion
+    # classes 0 and 1, then one for every row: the 65th comes in row 16 + 63
+    assert ", row 79, column 'y': more than 64 classes" in str(results.fault)
+    assert len(sink.frame()) == 78
 
 
 def table(rows=8 * 20 + 3, seed=6):

@@ -185,7 +185,13 @@ def only_complaint(errors):
         (b"x,y\n1,2\n", [], "has 1 rows, fewer than one block of 8; choose a smaller --block.", None),
         (b"x,x,y\n1,2,3\n", [], "column 'x' appears twice (columns 1 and 2)", None),
         (PLAIN, ["--state", "no/where"], "--state no/where: the folder no does not exist.", None),
-        (PLAIN, ["--sort"], "--sort needs --time", None),
+        (PLAIN, ["--sort"], "--sort needs a file and a time column (--time)", None),
+        (PLAIN, ["--ignore", "y"], "--ignore y is the target, which cannot be left out.", None),
+        (PLAIN, ["--seed", "-1"], "--seed must be an integer between 0 and 2147483647, got -1.", None),
+        (PLAIN.replace(b",", b";"), [], "separated by commas, but its header seems to use semicolons.", None),
+        (PLAIN.replace(b",", b"\t"), [], "separated by commas, but its header seems to use tabs.", None),
+        (PLAIN, ["--lags", "x"], "(see smoothfbo stream --help).", None),
+        (b"x,y\n" + b"1,\n" * 20, [], "column 'y' has no value that could be predicted", 20),
         (PLAIN, ["--block", "1"], "--block must be an integer between 2 and 100000, got 1.", None),
         (PLAIN + b"oops,1\n", [], "row 61, column 'x': 'oops' is not a number.", 60),
         (PLAIN + b"1,2,3\n", [], "row 61: 3 values for 2 columns; a column appeared.", 60),
@@ -215,6 +221,25 @@ def test_bad_input_is_one_line_and_what_came_before_is_kept(
         assert json.loads((folder / "summary.json").read_text())["fault"] in errors
         assert f"The {rows} rows before are kept." in errors
         assert (folder / "report.html").exists()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_value_far_from_all_others_and_text_that_never_repeats_are_named_once(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": random.normal(size=400), "rare": 0.0, "name": [f"n{i}" for i in range(400)]})
+    frame["y"] = 2 * frame["x"]
+    frame.loc[350, "rare"] = 1.0  # a mark that is seldom set is not odd
+    frame.loc[[200, 300], "x"] = -9999
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    assert call("stream", tmp_path / "data.csv", "--target", "y", "--out", tmp_path / "run") == 0
+    notes = json.loads((tmp_path / "run" / "summary.json").read_text())["notes"]
+    assert [note for note in notes if "far from all else" in note] == [note for note in notes if "column 'x'" in note]
+    assert len([note for note in notes if note.startswith("column 'x', row 201: -9999 is far")]) == 1
+    assert any(note.startswith("column 'name' holds text that differs from row to row") for note in notes)
+    assert "row 201: -9999" in " ".join(capsys.readouterr().out.split())
+    frame.drop(columns=["name"]).drop([200, 300]).to_csv(tmp_path / "good.csv", index=False)
+    assert call("stream", tmp_path / "good.csv", "--target", "y", "--out", tmp_path / "good") == 0
+    assert len(json.loads((tmp_path / "good" / "summary.json").read_text())["notes"]) == 1  # the task
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -3,6 +3,7 @@
 import io
 import os
 import shlex
+import signal
 import sys
 from contextlib import redirect_stderr
 from typing import Annotated, Any, Union
@@ -19,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         print("smoothfbo: the command line needs more packages: pip install 'smoothfbo[experiments]'", file=sys.stderr)
         return 2
+    is_process = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
         print(f"smoothfbo {__version__}")
@@ -26,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return parse(arguments).run(shlex.join(["smoothfbo", *arguments]))
     except KeyboardInterrupt:
+        if is_process:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would only interrupt what cleans up
         print("smoothfbo: stopped before the end; files that are there are complete", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `smoothfbo … | head`
@@ -64,7 +68,9 @@ def parse(arguments: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UsageError(_one_line(message.getvalue())) from None
+        known = [*STUDIES, "stream", "theory", "report", "resume"]
+        command = arguments[0] + " " if arguments and arguments[0] in known else ""
+        raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
 
 
 def _preset(arguments: list[str], experiment: str) -> str | None:
@@ -80,7 +86,7 @@ def _preset(arguments: list[str], experiment: str) -> str | None:
 
 
 def _one_line(text: str) -> str:
-    """The first paragraph of a boxed message, without the box, and where help is."""
+    """The first paragraph of a boxed message, without the box."""
     lines = [line.strip(" │╭╮╰╯─-") for line in text.splitlines()[1:]]
     lines = [line for line in lines if line and not line.startswith(("For full helptext", "Argument helptext"))]
-    return f"{' '.join(lines[:2]).rstrip('.')} (see smoothfbo --help)."
+    return " ".join(lines[:2]).rstrip(".")

@@ -78,6 +78,8 @@ class _StreamEstimator(conventions.Base, ABC):
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> Any:
         """Learn from one row; the predictor changes whenever a block is full."""
+        if not self._is_classification and np.isinf(y):
+            raise ValueError(f"The target must be finite, or NaN where it is missing, got {y!r}.")
         self._learn(self._row(x), self._encode(np.array([y]), None))
         return self
 
@@ -153,9 +155,12 @@ class _StreamEstimator(conventions.Base, ABC):
             self.features_ = sorted(x, key=str)
         values = [x.get(name) for name in self.features_ or ()]
         try:
-            return np.array([[np.nan if value is None else float(value) for value in values]])
+            row = np.array([[np.nan if value is None else float(value) for value in values]])
         except (TypeError, ValueError) as error:
             raise ValueError(f"All features must be numbers, got {dict(x)!r}.") from error
+        if np.isinf(row).any():
+            raise ValueError(f"All features must be finite, or missing, got {dict(x)!r}.")
+        return row
 
     def _learn(self, X: np.ndarray, y: np.ndarray) -> None:
         if not self._is_started:

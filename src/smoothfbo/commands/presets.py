@@ -21,7 +21,7 @@ def from_preset(experiment: str, name: str | None) -> Any:
     """The command with the preset's defaults."""
     command, presets, _, _ = STUDIES[experiment]
     chosen: str = command.preset if name is None else name
-    require_known("preset", (chosen,), tuple(presets))
+    require_known("preset", (chosen,), tuple(presets), "one")
     return command(**vars(presets[chosen]), preset=chosen)
 
 

@@ -34,9 +34,11 @@ class Resume:
 
 @dataclass(frozen=True)
 class Report:
-    """Draw figures and page again from the stored files of a run; with several runs, compare them on one page.
+    """Draw figures and page again from the stored files of a run.
 
-    Of CartPole runs the summary and the best settings are made again, too.
+    Several runs of regression are compared on one page, and several of cartpole are put together, in the folder --out;
+    of other commands every run gets its own page again. Of CartPole runs the summary and the best settings are made
+    again, too.
     """
 
     folders: Annotated[tuple[Path, ...], tyro.conf.Positional]

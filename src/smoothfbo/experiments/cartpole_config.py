@@ -122,7 +122,9 @@ class CartPoleConfig:
                 require(0 < value < float("inf"), name, value, "positive and finite")
         for value in self.target_rate:
             require(value <= 1, "target_rate", value, "at most 1")
-        for value in self.window:
+        whole = self.steps % self.evaluate_every == 0
+        require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
+        for value in self.window if any(method.startswith("smooth-") for method in self.methods) else ():
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
         for name in ("mix", "final_rate"):
             for value in getattr(self, name):
@@ -135,8 +137,6 @@ class CartPoleConfig:
         require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
         require(self.first_seed >= 0, "first_seed", self.first_seed, "not negative")
         require(self.capacity >= self.batch, "capacity", self.capacity, f"at least batch = {self.batch}")
-        whole = self.steps % self.evaluate_every == 0
-        require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
         for name in ("q_hidden", "model_hidden"):
             sizes = getattr(self, name)
             require(all(size >= 1 for size in sizes), name, " ".join(map(str, sizes)), "sizes of at least 1")

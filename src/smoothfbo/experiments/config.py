@@ -39,6 +39,7 @@ class TheoryConfig:
     """Seed of all randomness."""
 
     def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**31, "seed", self.seed, "an integer between 0 and 2147483647")
         require(self.lanes >= 10, "lanes", self.lanes, "an integer of at least 10")
         require(self.growth_lanes >= 2, "growth_lanes", self.growth_lanes, "an integer of at least 2")
         require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
@@ -50,7 +51,7 @@ class TheoryConfig:
             require(0 <= drift < float("inf"), "drifts", drift, "finite and not negative")
         for name in ("step", "small_step"):
             fraction = getattr(self, name)
-            require(0 < fraction < float("inf"), name, fraction, "positive")
+            require(0 < fraction < float("inf"), name, fraction, "positive and finite")
             if fraction > 1 and not self.allow_large_step:
                 raise UsageError(
                     f"--{name.replace('_', '-')} {fraction:g} is more than the theorems allow (1); use at most 1, or "
@@ -76,11 +77,12 @@ def require_rising(name: str, values: tuple[Any, ...]) -> None:
     require(rising, name, " ".join(map(str, values)), "different values in rising order")
 
 
-def require_known(name: str, values: tuple[str, ...], known: tuple[str, ...]) -> None:
+def require_known(name: str, values: tuple[str, ...], known: tuple[str, ...], how_many: str = "one or more") -> None:
     """Words of a list, each once."""
-    require(len(values) > 0, name, "nothing", f"one or more of {', '.join(known)}")
+    allowed = f"{how_many} of {', '.join(known)}"
+    require(len(values) > 0, name, "nothing", allowed)
     for value in values:
         close = get_close_matches(value, known, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        require(value in known, name, f"{value}{hint}", f"one or more of {', '.join(known)}")
+        require(value in known, name, f"{value}{hint}", allowed)
     require(len(set(values)) == len(values), name, " ".join(values), "a list without repetitions")

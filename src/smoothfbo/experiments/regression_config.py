@@ -181,8 +181,9 @@ class RegressionConfig:
         smooth_alone = all(method.startswith("smooth-") for method in self.methods) and max(self.windows) == 1
         require(not smooth_alone, "windows", 1, "above 1 somewhere where all methods are smooth-...")
         require("uniform" not in self.sweep_methods, "sweep_methods", "uniform", "methods that have an outer rate")
-        for name in ("windows", "sweep_windows") if self.sweep_rates else ("windows",):
-            for window in getattr(self, name):
+        used = {"windows": self.methods, "sweep_windows": self.sweep_methods if self.sweep_rates else ()}
+        for name, methods in used.items():
+            for window in getattr(self, name) if any(method.startswith("smooth-") for method in methods) else ():
                 require(1 <= window <= self.rounds, name, window, f"between 1 and rounds = {self.rounds}")
         for name in ("batch", "inner_steps"):
             for value in getattr(self, name):

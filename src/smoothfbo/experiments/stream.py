@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,6 +43,8 @@ class StreamResults:
     """What a run comes to. `fault` is what ended it before the end of the table; everything before it is kept."""
 
     rows: int
+    table_rows: int
+    """Of this table: `rows`, and the errors, are of all since the learner began."""
     block: int
     """Rows of a block."""
     blocks: int
@@ -141,7 +143,7 @@ def run_stream(
     in the results; mistakes that show before the first row are raised.
     """
     opened = open_stream(config, state)
-    results = go_through(opened.session, opened.pieces(), sink, progress)
+    results = at_the_end(go_through(opened.session, opened.pieces(), sink, progress), opened.session)
     if state is not None:
         save_session(opened.session, state)
     return results
@@ -167,10 +169,7 @@ def go_through(
         if piece is None:
             break
         encoded, fault = session.encoder.encode(piece)
-        too_many = session.too_many_classes()
-        if too_many is not None:
-            fault = too_many
-            break
+        session.look_for_odd_values(encoded.features)
         start = session.rows
         outcome = session.learner.process(Rows(encoded.features, encoded.target, encoded.previous))
         session.add(encoded.target, outcome)
@@ -185,6 +184,15 @@ def go_through(
         if progress is not None:
             progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
     return _results(session, clock, fault)
+
+
+def at_the_end(results: StreamResults, session: Session) -> StreamResults:
+    """The results of a whole table; if no row of it could be judged, that is a fault."""
+    if session.known or results.fault is not None:
+        return results
+    column = f"column {session.schema.target!r}"
+    what = f"{session.config.data}: {column} has no value that could be predicted, so there is no error to tell."
+    return replace(results, fault=UsageError(what))
 
 
 class Clock:
@@ -214,6 +222,7 @@ class Clock:
 def _results(session: Session, clock: Clock, fault: UsageError | None) -> StreamResults:
     return StreamResults(
         rows=session.rows,
+        table_rows=session.encoder.rows,
         block=session.config.rows_per_block,
         blocks=session.blocks,
         is_classification=session.schema.is_classification,

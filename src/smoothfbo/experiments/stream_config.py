@@ -86,11 +86,10 @@ class StreamConfig:
             _require(2 <= window <= 4096, "windows", window, "integers between 2 and 4096")
         for name in ("step", "ridge", "network_rate"):
             value = getattr(self, name)
-            _require(0 < value < float("inf"), name, value, "positive")
+            _require(0 < value < float("inf"), name, value, "positive and finite")
         for name in ("width", "network_blocks", "network_steps"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
-        if self.sort and self.time is None:
-            raise UsageError("--sort needs --time, the column to sort by.")
+        _require(0 <= self.seed < 2**31, "seed", self.seed, "an integer between 0 and 2147483647")
         if self.time == self.target:
             raise UsageError(f"--time {self.time} is the target; they must be different columns.")
 

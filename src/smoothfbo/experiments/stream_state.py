@@ -13,9 +13,10 @@ from smoothfbo.forgetting.changes import ChangeDetector
 from smoothfbo.forgetting.learner import Learner, Outcome
 from smoothfbo.forgetting.specification import Specification
 from smoothfbo.streams.table import Column, Encoder, Schema, open_table
+from smoothfbo.streams.table.features import MOST_CLASSES
 from smoothfbo.streams.table.reader import OpenTable
 
-MOST_CLASSES = 64
+FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is odd
 # What may differ between a run and the one that continues it.
 FREE = ("data", "sort", "missing")
 
@@ -32,6 +33,7 @@ class Session:
         self.blocks, self.skipped = 0, 0
         self.changes: list[dict[str, int]] = []
         self.detector = ChangeDetector()
+        self.odd_values: dict[str, str] = {}  # column -> what was found in it
         # Of the block that is not yet full: the sum of losses per method, and last the number of rows that count.
         self.pending_loss: list[float] = [0.0] * (methods + 1)
         self.rows = 0
@@ -42,15 +44,26 @@ class Session:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return self.schema.notes
+        return (*self.schema.notes, *self.odd_values.values())
 
-    def too_many_classes(self) -> UsageError | None:
-        if len(self.encoder.classes) <= MOST_CLASSES:
-            return None
-        return UsageError(
-            f"{self.config.data}, before row {self.encoder.rows + 1}, column {self.schema.target!r}: more than "
-            f"{MOST_CLASSES} classes; if they are numbers, say --task regression."
-        )
+    def look_for_odd_values(self, features: np.ndarray) -> None:
+        """A note, once for every column, on a value far from all others near it: it may stand for a missing one.
+
+        Features are standardised by all that was seen, so such a value makes its column small for a long time.
+        """
+        numeric = {column.name for column in self.schema.features if column.kind == "numeric"}
+        for index, name in enumerate(self.encoder.names):
+            if name not in numeric or name in self.odd_values or len(features) < FEWEST_ROWS:
+                continue
+            low, middle, high = np.nanpercentile(features[:, index], (25, 50, 75))
+            distance = np.nan_to_num(np.abs(features[:, index] - middle))
+            row = int(np.argmax(distance))
+            if high > low and distance[row] > FAR * (high - low):
+                self.odd_values[name] = (
+                    f"column {name!r}, row {self.rows + row + 1:,}: {features[row, index]:g} is far from all else "
+                    f"(half of the values lie in {low:.4g} to {high:.4g}) and spoils the column for long; if it stands "
+                    "for a missing value, leave it empty"
+                )
 
     def add(self, target: np.ndarray, outcome: Outcome) -> None:
         """Add the errors of new rows to the sums."""
@@ -133,7 +146,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         session.squared, session.absolute = np.array(content["squared"]), np.array(content["absolute"])
         session.known, session.blocks, session.skipped = content["known"], content["blocks"], content["skipped"]
         session.changes, session.pending_loss = content["changes"], content["pending_loss"]
-        session.rows = content["rows"]
+        session.rows, session.odd_values = content["rows"], content.get("odd_values", {})
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
     return table, session
@@ -153,6 +166,7 @@ def save_session(session: Session, path: Path) -> None:
         "changes": session.changes,
         "pending_loss": session.pending_loss,
         "rows": session.rows,
+        "odd_values": session.odd_values,
     }
     files.save(path, session.learner, content)
 

@@ -28,7 +28,8 @@ class Linear(AbstractFunction):
     - `prediction`: an example of what f(x) is (a scalar by default). As an adjoint it may be left out: the
       adjoint takes the form of the inner prediction.
     - `ridge`: ρ ≥ 0, i.e. the penalty ½ρ‖W‖², on every weight. With 0, features that depend on each other (or fewer
-      samples than features) leave the system singular, and the round is skipped as not finite.
+      samples than features) leave the system singular: the round is skipped as not finite, or, where rounding hides
+      it, the fit is one of many. Give a small ρ there.
     - `bias`: whether to append a constant 1 to the features.
     - `steps`: Newton steps per round.
     """

@@ -95,9 +95,10 @@ def changes_table(changes: list[dict[str, int]], times: dict[int, str]) -> Table
     rows = [(c["row"], times.get(c["row"]), c["block"], c["seen_in_block"]) for c in changes]
     return Table(
         "Detected changes",
-        "A change is reported when the memory has fallen to a quarter; its place is where the error rose most."
-        if rows
-        else "None: the memory never fell to a quarter of what it had been.",
+        ("" if rows else "None. ")
+        + "A change is reported when the memory has fallen to a quarter of what it was since the last one, or when the "
+        "error of three blocks is six standard deviations above that of the sixty before; its place is where the error "
+        "rose most.",
         ("row", "time", "block", "seen in block"),
         [((row, f"{row:,}"), time, block, seen) for row, time, block, seen in rows],
     )
@@ -148,6 +149,9 @@ def facts(summary: dict[str, Any]) -> list[str]:
     changes = [f"{change['row']:,}" for change in summary["changes"]]
     lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")
+    here = summary.get("table_rows", summary["rows"])  # runs of older versions do not say
+    if here != summary["rows"]:
+        lines.append(f"Only {here:,} of these rows are new: the errors are those of all rows since the learner began.")
     return lines
 
 

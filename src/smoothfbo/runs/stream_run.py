@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from smoothfbo.errors import UsageError
-from smoothfbo.experiments.stream import StreamProgress, go_through, open_stream
+from smoothfbo.experiments.stream import StreamProgress, at_the_end, go_through, open_stream
 from smoothfbo.experiments.stream_config import StreamConfig
 from smoothfbo.experiments.stream_state import Session, save_session
 from smoothfbo.runs import store
@@ -51,6 +51,7 @@ def execute(
         is_stopped = interruption.was_asked and results.fault is None
         if is_stopped and is_file:
             raise Stopped
+        results = at_the_end(results, opened.session)
         if state is not None:
             save_session(opened.session, state)
         sink.join()

@@ -12,6 +12,7 @@ from smoothfbo.streams.table.schema import Schema, class_name
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 DAY = 86_400_000_000  # microseconds
+MOST_CLASSES = 64
 PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
 
 
@@ -81,10 +82,12 @@ class Encoder:
         return [name for name, low, high in zip(self.names, self._lowest, self._highest, strict=True) if low >= high]
 
     def encode(self, table: pa.Table) -> tuple[Features, UsageError | None]:
-        """The rows before the first one whose time goes back, and the fault."""
+        """The rows before the first one whose time goes back or that has one class too many, and the fault."""
+        table, crowd = self._before_crowd(table)
         time, fault = self._time(table)
         if fault is not None:
             table = table.slice(0, len(time) if time is not None else 0)
+        fault = fault or crowd
         parts = [self._column(table, column.name) for column in self.schema.features if column.kind != "time"]
         target = self._target(table[self.schema.target])
         filled = np.concatenate([self._history, target])
@@ -123,6 +126,21 @@ class Encoder:
         codes = np.array([*(self.classes.index(class_name(value)) for value in known), np.nan])
         indices = compute.index_in(values, pa.array(known, values.type))
         return codes[compute.fill_null(indices, len(known)).to_numpy()]
+
+    def _before_crowd(self, table: pa.Table) -> tuple[pa.Table, UsageError | None]:
+        """The rows before the first class for which there is no room."""
+        if not self.schema.is_classification:
+            return table, None
+        values = table[self.schema.target]
+        distinct = compute.drop_null(compute.unique(values)).to_pylist()  # in order of appearance
+        new = [value for value in distinct if class_name(value) not in self.classes]
+        if len(self.classes) + len(new) <= MOST_CLASSES:
+            return table, None
+        row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
+        return table.slice(0, row), UsageError(
+            f"{self.source}, row {self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
+            "classes; if they are numbers, say --task regression."
+        )
 
     def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
         parts = []

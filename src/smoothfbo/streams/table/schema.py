@@ -47,6 +47,9 @@ class Schema:
 def check_names(names: list[str], source: str) -> None:
     if not names or names == [""]:
         raise UsageError(f"{source} has no header line with column names.")
+    for character, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and character in names[0]:
+            raise UsageError(f"{source}: columns must be separated by commas, but its header seems to use {called}.")
     for position, name in enumerate(names):
         if name in names[:position]:
             raise UsageError(
@@ -80,6 +83,8 @@ def infer_schema(
     for option, chosen in (("--categorical", categorical), ("--ignore", ignore)):
         for name in chosen:
             find_column(name, names, option)
+    if target in ignore:
+        raise UsageError(f"--ignore {target} is the target, which cannot be left out.")
     for name in names:
         if name not in (*categorical, *ignore):
             _refuse_mixed(first, name)
@@ -100,6 +105,11 @@ def infer_schema(
         kind = _kind(first.schema.field(name).type, name, "numeric" if name not in categorical else "categorical")
         levels = _levels(first[name]) if kind == "categorical" and name != target else ()
         columns.append(Column(name, kind, levels))
+        if _is_text(first.schema.field(name).type) and name != target and _all_differ(first[name]):
+            notes.append(
+                f"column {name!r} holds text that differs from row to row and tells the learner nothing; times are "
+                "read in forms like 2024-05-01 13:00, names can be left out by --ignore"
+            )
 
     values = compute.drop_null(first[target].combine_chunks())
     is_text = next(column for column in columns if column.name == target).kind == "categorical"
@@ -156,6 +166,11 @@ def _levels(values: pa.ChunkedArray) -> tuple[str, ...]:
         if value is not None:
             counts[class_name(value)] = counts.get(class_name(value), 0) + 1
     return tuple(sorted(counts, key=lambda level: -counts[level])[:MOST_LEVELS])
+
+
+def _all_differ(values: pa.ChunkedArray) -> bool:
+    known = compute.drop_null(values.combine_chunks())
+    return len(known) > 2 and len(compute.unique(known)) == len(known)
 
 
 def _few_integers(values: pa.Array) -> bool:

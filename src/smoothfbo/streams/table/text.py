@@ -103,9 +103,12 @@ class TextTable:
         return self._parse(text, types), fault
 
     def _parse(self, text: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+        # Without threads of its own: a process that ended soon after they had begun was sometimes aborted.
         return arrow_csv.read_csv(
             io.BytesIO(text),
-            read_options=arrow_csv.ReadOptions(column_names=self.names, block_size=max(len(text), 1) + 1),
+            read_options=arrow_csv.ReadOptions(
+                use_threads=False, column_names=self.names, block_size=max(len(text), 1) + 1
+            ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=types,
                 include_columns=list(types),
