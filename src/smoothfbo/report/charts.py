@@ -22,6 +22,7 @@ from matplotlib import pyplot as plt
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
 MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
+CROWD = 8  # a legend with more names stands beside the lines
 MOST_NAMES = 16  # in a picture's legend: more leave no room for the lines; the page tells which line is which
 
 
@@ -83,7 +84,8 @@ def thinned(series: Series) -> Series:
 
 def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     """The chart as a PNG file in `folder`."""
-    figure, axis = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    crowded = isinstance(chart, Chart) and CROWD < len(chart.series) <= MOST_NAMES
+    figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2), layout="constrained")
     if isinstance(chart, HeatMap):
         x, y = np.asarray(chart.x), np.asarray(chart.y)
         if chart.y_ticks:
@@ -123,7 +125,8 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     if 1 < len(chart.series) <= MOST_NAMES:
-        legend = axis.legend(frameon=False, fontsize=8, ncols=1 + (len(chart.series) > 8))
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(chart.series) > CROWD else {}
+        legend = axis.legend(frameon=False, fontsize=8, **beside)
         for text in legend.get_texts():
             text.set_parse_math(False)
 

@@ -46,11 +46,10 @@ def _entries(frame: Frame) -> Iterator[tuple[str, int, str, Frame]]:
         {(str(m), int(w)) for m, w in zip(frame["method"], frame["window"], strict=True)},
         key=lambda p: (p[0].startswith("smooth-"), p),
     )
-    windows = sorted({window for method, window in pairs if method.startswith("smooth-")})
     for method, window in pairs:
         colour = COLOURS[method]
-        if method == "smooth-fbo" and len(windows) > 1:
-            colour = WINDOW_COLOURS[round((windows.index(window) + 1) / len(windows) * (len(WINDOW_COLOURS) - 1))]
+        if method == "smooth-fbo":  # the same in every picture, whatever other windows there are
+            colour = WINDOW_COLOURS[min(round(0.78 * np.log2(window)), len(WINDOW_COLOURS) - 1)]
         yield method, window, colour, frame[(frame["method"] == method) & (frame["window"] == window)]
 
 
