@@ -563,24 +563,26 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
         assert all((a != b).any() for a, b in zip(one, other, strict=True))
 
 
+SMALL_CONFIG = CartPoleConfig(
+    methods=("fbo", "smooth-fbo"),
+    environment=("stationary", "drifting"),
+    steps=40,
+    evaluate_every=20,
+    episodes=3,
+    seeds=2,
+    window=(1, 5),
+    mix=(0.0,),
+    random_steps=30,
+    batch=8,
+    capacity=60,
+    q_hidden=(4,),
+)
+
+
 @functools.cache
 def small_programs():
-    config = CartPoleConfig(
-        methods=("fbo", "smooth-fbo"),
-        environment=("stationary", "drifting"),
-        steps=40,
-        evaluate_every=20,
-        episodes=3,
-        seeds=2,
-        window=(1, 5),
-        mix=(0.0,),
-        random_steps=30,
-        batch=8,
-        capacity=60,
-        q_hidden=(4,),
-    )
     results = {}
-    for program in cartpole.programs(config):
+    for program in cartpole.programs(SMALL_CONFIG):
         results[program.name] = (program, *whole_run(program))
     return results
 
@@ -618,6 +620,90 @@ def test_programs_hold_every_setting_and_seed_and_report_a_row_per_chunk():
     np.testing.assert_allclose(rows[1]["reward_low"][~drifting], -0.2095, rtol=1e-6)
     np.testing.assert_allclose(rows[1]["reward_low"][drifting], -0.2095 + 39 / 40 * 0.1495, rtol=1e-6)
     np.testing.assert_allclose(rows[1]["reward_high"][drifting], 0.06 + 39 / 40 * 0.1495, rtol=1e-6)
+
+
+def rounds_of(config, program, index, lane, rounds):
+    """The rounds of a lane once more, one by one, with their gradients; and the state after them."""
+    pick = functools.partial(jax.tree.map, lambda leaf: leaf[index])
+    numbers, state = pick(program.numbers), pick(lane.run)
+    state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
+    stream = cartpole.replay(config, program.name, numbers)
+    algorithm = cartpole.learner(
+        program.name, stream, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
+    )
+    return sf.run(algorithm, stream, rounds=rounds, state=state, record=lambda state, info: info)
+
+
+def test_a_row_sums_up_its_rounds():
+    program, lanes, rows = small_programs()["smooth-fbo"]
+    index = next(i for i, lane in enumerate(program.lanes) if lane["window"] == 5 and lane["environment"] == "drifting")
+    last, infos = rounds_of(SMALL_CONFIG, program, index, lanes[1], 20)
+    row = {name: np.asarray(values)[index, 0] for name, values in rows[1].items()}
+    raw, used = (np.sqrt(np.sum(np.square(g), axis=(1, 2))) for g in (infos.hypergradient, infos.used))
+    assert not np.allclose(raw, used, rtol=0.1)
+    tally = last.stream.tally
+    assert tally.steps == 20
+    for name, expected in {
+        "hypergradient_norm": raw.mean(),
+        "used_norm": used.mean(),
+        "hypergradient_squares": (raw**2).sum(),
+        "used_squares": (used**2).sum(),
+        "inner_loss": infos.inner_loss.mean(),
+        "outer_loss": infos.outer_loss.mean(),
+        "training_pole_angle": tally.observations[cartpole.POLE_ANGLE] / 20,
+    }.items():
+        np.testing.assert_allclose(row[name], expected, rtol=1e-6, err_msg=name)
+
+
+def test_training_returns_are_means_over_the_episodes_that_ended():
+    config = replace(SMALL_CONFIG, steps=120, evaluate_every=120, environment=("drifting",), methods=("fbo",))
+    (program,) = cartpole.programs(config)
+    (_, after), (row,) = whole_run(program)
+    tally = after.run.stream.tally
+    assert (tally.episodes > 1).all()
+    np.testing.assert_array_equal(row["training_episodes"][:, 0], tally.episodes)
+    np.testing.assert_allclose(row["training_return"][:, 0], tally.returns / tally.episodes, rtol=1e-12)
+
+
+def test_a_lane_that_stops_within_a_chunk_is_marked():
+    config = replace(SMALL_CONFIG, methods=("itd",), environment=("drifting",), inner_rate=(1e4,), evaluate_every=40)
+    (program,) = cartpole.programs(config)
+    lanes, rows = whole_run(program)
+    _, infos = rounds_of(config, program, 0, lanes[0], 40)
+    assert infos.finite[0]
+    assert not infos.finite[-1]
+    assert not rows[0]["finite"][0, 0]
+
+
+def test_options_reach_what_they_are_for():
+    config = replace(SMALL_CONFIG, methods=("itd", "fbo"), itd_factor=7.0, inner_steps=3, inner_rate=(0.01,))
+    itd, fbo = cartpole.programs(config)
+    np.testing.assert_allclose(itd.numbers.inner_rate, 0.07)
+    np.testing.assert_allclose(fbo.numbers.inner_rate, 0.01)
+    lanes, _ = whole_run(fbo)
+    counts = [leaf for leaf in jax.tree.leaves(lanes[1].run.learner.hypergradient.inner.optimiser) if leaf.ndim == 1]
+    assert counts
+    assert all((count == 3 * 20).all() for count in counts)
+    one = jax.tree.map(lambda leaf: leaf[0], fbo.numbers)
+    stream = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), "fbo", one)
+    assert stream.discount == 0.8
+    assert stream.model.network.leak == 0.3
+    np.testing.assert_allclose(stream.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
+    assert cartpole.replay(replace(config, bounded_values=False), "fbo", one).largest_value is None
+    inverses = {name: cartpole.hypergradient_of(name, Q, RATE).inverse for name in ("omd", "omd-cg")}
+    assert isinstance(inverses["omd"], sf.Identity)
+    assert isinstance(inverses["omd-cg"], sf.ConjugateGradient)
+
+
+@pytest.mark.parametrize(("clip", "size"), [(0.5, 0.5), (0.0, 50.0), (100.0, 50.0)])
+def test_gradients_are_clipped_before_adam(clip, size):
+    stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    optimiser = cartpole.learner("fbo", stream, numbers(), clip=clip, capacity=10, rounds=10).optimiser
+    gradient = jnp.array([30.0, 40.0])
+    with jax.numpy_dtype_promotion("standard"):
+        _, state = optimiser.update(gradient, optimiser.init(gradient), gradient)
+    (moment,) = [part.mu for part in jax.tree.leaves(state, is_leaf=lambda s: hasattr(s, "mu")) if hasattr(part, "mu")]
+    np.testing.assert_allclose(moment, 0.1 * size * np.array([0.6, 0.8]), rtol=1e-6)  # Adam keeps 1 − 0.9 of it
 
 
 def test_a_window_of_one_is_no_smoothing_and_longer_ones_are_not():
@@ -758,7 +844,7 @@ def test_settings_of_a_method_replace_the_grid():
         ({"outer_rate": (1e-3, -1.0)}, "--outer-rate must be positive and finite, got -1.0"),
         ({"target_rate": (1.5,)}, "--target-rate must be at most 1"),
         ({"temperature": (0.0,)}, "--temperature must be positive"),
-        ({"first_interval": (0.1, 0.1)}, "--first-interval must be a low below a high, got 0.1 0.1"),
+        ({"first_interval": (0.1, 0.1)}, "--first-interval must be a low below a high, both finite, got 0.1 0.1"),
         ({"last_interval": (0.2, -0.2)}, "--last-interval must be a low below a high"),
         ({"window": (0,)}, "--window must be between 1 and steps"),
         ({"mix": (1.2,)}, "--mix must be between 0 and 1"),

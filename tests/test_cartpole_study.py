@@ -64,7 +64,7 @@ def program(method, environment, seeds, first=0):
 def records(returns):
     """Of three evaluations: `returns` has axes (lane, evaluation)."""
     returns = np.asarray(returns, float)
-    names = ("pole_angle", "hypergradient_norm", "skipped")
+    names = ("pole_angle", "hypergradient_norm", "used_norm", "skipped")
     rows = {name: np.ones_like(returns) for name in names}
     finite = np.ones_like(returns, bool)
     finite[0, -1] = False
@@ -174,8 +174,10 @@ def test_settings_files_are_checked(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(UsageError, match=message):
         cartpole_study.read_settings(str(path))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"nowhere.json does not exist\."):
         cartpole_study.read_settings(str(tmp_path / "nowhere.json"))
+    with pytest.raises(UsageError, match="run the preset before retune first: tune, retune, choose"):
+        cartpole_study.read_settings(PRESETS["retune"].settings)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +231,29 @@ def test_the_page_is_made_of_stored_files(tables, tmp_path):
     assert "SmoothFBO" in page
     assert "Frozen lanes" in page
     assert {path.name for path in (tmp_path / "figures").iterdir()} >= {"drifting_return.png", "drifting_angle.png"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_study_whose_lanes_are_all_frozen_has_its_page(tmp_path):
+    write_run(tmp_path, "itd", [[1, 2, 3], [4, 5, 6]])
+    for name in ("hypergradient_norm", "used_norm", "proxy"):
+        change(tmp_path, "metrics", lambda table, name=name: table.assign(**{name: np.nan}))
+    change(tmp_path, "lanes", lambda table: table.assign(proxy=np.nan, raw=np.nan, frozen=1.0))
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert "ITD, drifting: 2 of 2 lanes" in (tmp_path / "report.html").read_text()
+
+
+def test_both_environments_stand_in_one_picture(tmp_path):
+    write_run(tmp_path / "a", "fbo", [[1, 2, 3], [4, 5, 6]])
+    write_run(tmp_path / "b", "fbo", [[7, 8, 9], [4, 5, 6]])
+    for name in ("metrics", "lanes"):
+        change(tmp_path / "b", name, lambda table: table.assign(environment="stationary"))
+    change_config(tmp_path / "b", environment=["stationary"])
+    assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")]) == 0
+    (chart,) = report._side_by_side(store.read_table(tmp_path / "both" / "metrics.parquet"))
+    lines = {line.name: (line.y.iloc[-1], line.dashed) for line in chart.series}
+    assert lines == {"FBO, drifting": (4.5, False), "FBO, stationary": (7.5, True)}
+    assert "Stationary against drifting" in (tmp_path / "both" / "report.html").read_text()
 
 
 def test_lines_are_named_by_what_differs_and_averaged_over_evaluations(tables, monkeypatch):
@@ -369,6 +394,12 @@ def test_runs_that_are_not_parts_of_one_study_are_not(tmp_path, capsys, first, c
     [
         (["--vary", "windows"], "(did you mean window?)"),
         (["--settings", "none", "--vary", "window"], "--vary must be used together with --settings, got none."),
+        (
+            ["--outer-rate", "0.9"],
+            "--outer-rate has no effect: --settings tuned says what it is. Add --vary outer_rate",
+        ),
+        (["--first-seed", "4294967296"], "--first-seed must be at most 2³¹ − seeds"),
+        (["--first-interval", "0.0", "inf"], "--first-interval must be a low below a high, both finite"),
         (["--settings", "none", "--trials", "2"], "--trials must be used together with --settings, got none."),
         (["--settings", "tuned", "--methods", "omd-cg"], "--settings tuned has no settings of omd-cg; known there are"),
         (["--trials", "0"], "--trials must be an integer of at least 1, got 0."),
@@ -377,8 +408,8 @@ def test_runs_that_are_not_parts_of_one_study_are_not(tmp_path, capsys, first, c
         (["--methods", "smoth-fbo"], "(did you mean smooth-fbo?)"),
         (["--capacity", "10"], "--capacity must be at least batch = 256, got 10."),
         (["--outer-rate", "0"], "--outer-rate must be positive and finite, got 0.0."),
-        (["--first-interval", "0.2", "0.1"], "--first-interval must be a low below a high, got 0.2 0.1."),
-        (["--settings", "nowhere.json"], "--settings nowhere.json cannot be read"),
+        (["--first-interval", "0.2", "0.1"], "--first-interval must be a low below a high, both finite, got 0.2 0.1."),
+        (["--settings", "nowhere.json"], "--settings nowhere.json does not exist."),
         (["--preset", "huge"], "--preset must be one of quick, paper"),
     ],
 )

@@ -160,6 +160,16 @@ print(gymnasium.make({NAME!r}).spec.max_episode_steps)
     assert result.stdout.strip() == "500", result.stderr
 
 
+def test_times_may_be_plain_numbers_and_nonsense_is_refused():
+    environment = cartpole.drifting(1000)
+    _, outcome = environment.step(environment.reset(jnp.full(4, 0.5)), 1, 500)
+    assert outcome.reward == 1
+    with pytest.raises(ValueError, match="duration must be a positive number of steps, got 0"):
+        cartpole.drifting(0)
+    with pytest.raises(ValueError, match="reward_low must be below reward_high"):
+        cartpole.CartPole(reward_low=0.3, reward_high=-0.3)
+
+
 def test_environments_need_no_gymnasium():
     code = "import sys; sys.modules['gymnasium'] = None; import smoothfbo, smoothfbo.environments.cartpole"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 from smoothfbo.commands.options import RunOptions
 from smoothfbo.errors import UsageError
-from smoothfbo.experiments.cartpole_config import LANE, CartPoleConfig
+from smoothfbo.experiments.cartpole_config import GRID, LANE, PRESETS, CartPoleConfig
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,14 @@ class CartPole(CartPoleConfig, RunOptions):
 
     def run(self, command: str) -> int:
         config = CartPoleConfig(**{field.name: getattr(self, field.name) for field in fields(CartPoleConfig)})
+        for name in GRID:
+            given = getattr(config, name) != getattr(PRESETS[self.preset], name)
+            if given and config.settings != "none" and name not in config.vary:
+                option = name.replace("_", "-")
+                raise UsageError(
+                    f"--{option} has no effect: --settings {config.settings} says what it is. Add --vary {name} to "
+                    "vary it, or --settings none to take all numbers from the options."
+                )
         return run_cartpole(config, self.folder("cartpole"), command, tensorboard=self.tensorboard)
 
 

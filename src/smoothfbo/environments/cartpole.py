@@ -31,10 +31,14 @@ class Linear(eqx.Module):
     end: Number
     duration: Number
 
-    def __call__(self, time: Int[Array, ""]) -> Float[Array, ""]:
+    def __call__(self, time: Int[Array, ""] | int) -> Float[Array, ""]:
         dtype = jnp.result_type(float)
         begin, end, duration = (jnp.asarray(value, dtype) for value in (self.begin, self.end, self.duration))
-        return begin + (end - begin) * jnp.clip(time.astype(dtype) / duration, 0, 1)
+        return begin + (end - begin) * jnp.clip(jnp.asarray(time, dtype) / duration, 0, 1)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.duration, int | float) and not self.duration > 0:
+            raise ValueError(f"duration must be a positive number of steps, got {self.duration}.")
 
 
 class Parameters(NamedTuple):
@@ -90,11 +94,16 @@ class CartPole(AbstractEnvironment):
     random_size: ClassVar[int] = 4
     step_limit: ClassVar[int] = 500
 
-    def parameters(self, time: Int[Array, ""]) -> Parameters:
+    def __check_init__(self) -> None:
+        low, high = self.reward_low, self.reward_high
+        if isinstance(low, int | float) and isinstance(high, int | float) and not low < high:
+            raise ValueError(f"reward_low must be below reward_high, got {low} and {high}.")
+
+    def parameters(self, time: Int[Array, ""] | int) -> Parameters:
         """All that may drift, at one moment."""
 
         def value(schedule: Schedule) -> Float[Array, ""]:
-            return jnp.asarray(schedule(time) if callable(schedule) else schedule, jnp.result_type(float))
+            return jnp.asarray(schedule(jnp.asarray(time)) if callable(schedule) else schedule, jnp.result_type(float))
 
         return Parameters(*(value(getattr(self, name)) for name in Parameters._fields))
 
@@ -102,9 +111,11 @@ class CartPole(AbstractEnvironment):
         spread = (2 * uniform - 1) * FIRST_STATE_SPREAD
         return CartPoleState(spread[0], spread[1], spread[2], spread[3], jnp.zeros((), jnp.int32))
 
-    def step(self, state: CartPoleState, action: Int[Array, ""], time: Int[Array, ""]) -> tuple[CartPoleState, Outcome]:
+    def step(
+        self, state: CartPoleState, action: Int[Array, ""] | int, time: Int[Array, ""] | int
+    ) -> tuple[CartPoleState, Outcome]:
         parameters = Parameters(*(value.astype(state.angle.dtype) for value in self.parameters(time)))
-        following = _move(state, jnp.where(action == 1, parameters.force, -parameters.force), parameters)
+        following = _move(state, jnp.where(jnp.asarray(action) == 1, parameters.force, -parameters.force), parameters)
         rewarded = (parameters.reward_low <= following.angle) & (following.angle <= parameters.reward_high)
         outcome = Outcome(
             reward=rewarded.astype(state.angle.dtype),

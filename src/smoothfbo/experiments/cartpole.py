@@ -273,7 +273,7 @@ def _row(
     environment, state = stream.environment, lane.run
     assert isinstance(environment, CartPole)
     last = state.learner.round - 1
-    # A key that no round uses, with a number of its own for every evaluation.
+    # A key with a number of its own for every evaluation, far beyond those that the first splits of a run amount to.
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
 
     def judged(networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Evaluation:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 from smoothfbo.experiments.config import require, require_known
 
@@ -10,6 +11,7 @@ METHODS = (*BASE_METHODS, *(f"smooth-{method}" for method in BASE_METHODS))
 ENVIRONMENTS = ("stationary", "drifting")
 
 LARGEST_RETURN = 500  # a reward of at most 1 a step, until the time limit
+MOST_SEEDS = 100_000  # each is a lane with a memory of its own
 MOST_AVERAGED = 50  # networks: more cost more than training where evaluations are frequent
 
 # The numbers of a lane, in the order of the fields below: a settings file fixes them for each method.
@@ -136,13 +138,16 @@ class CartPoleConfig:
         require(0 <= self.discount < 1, "discount", self.discount, "at least 0 and below 1")
         require(0 <= self.exploration <= 1, "exploration", self.exploration, "between 0 and 1")
         require(self.first_seed >= 0, "first_seed", self.first_seed, "not negative")
+        require(self.seeds <= MOST_SEEDS, "seeds", self.seeds, f"at most {MOST_SEEDS:,}")
+        last = 2**31 - self.seeds
+        require(self.first_seed <= last, "first_seed", self.first_seed, f"at most 2³¹ − seeds = {last}")
         require(self.capacity >= self.batch, "capacity", self.capacity, f"at least batch = {self.batch}")
         for name in ("q_hidden", "model_hidden"):
             sizes = getattr(self, name)
             require(all(size >= 1 for size in sizes), name, " ".join(map(str, sizes)), "sizes of at least 1")
         for name in ("first_interval", "last_interval"):
             low, high = getattr(self, name)
-            require(low < high, name, f"{low} {high}", "a low below a high")
+            require(-inf < low < high < inf, name, f"{low} {high}", "a low below a high, both finite")
 
 
 STUDIED = ("mle", "omd", "itd", "fbo", "vep", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo")

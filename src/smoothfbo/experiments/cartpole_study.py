@@ -13,7 +13,7 @@ import pandas as pd
 
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments.cartpole import Settings, programs
-from smoothfbo.experiments.cartpole_config import GRID, SMOOTHING, CartPoleConfig
+from smoothfbo.experiments.cartpole_config import GRID, PRESETS, SMOOTHING, CartPoleConfig
 from smoothfbo.experiments.program import Measured, Program, Study
 from smoothfbo.experiments.statistics import (
     Frame,
@@ -59,6 +59,10 @@ def read_settings(source: str) -> dict[str, Any]:
     try:
         text = shipped.read_text(encoding="utf-8") if source == "tuned" else Path(source).read_text(encoding="utf-8")
         content = json.loads(text)
+    except FileNotFoundError as error:
+        before = {preset.settings: name for name, preset in PRESETS.items()}.get(source)
+        hint = f"; run the preset before {before} first: tune, retune, choose" if before else ""
+        raise UsageError(f"--settings {source} does not exist{hint}.") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"--settings {source} cannot be read: {error}.") from error
     version = content.get("version") if isinstance(content, dict) else None

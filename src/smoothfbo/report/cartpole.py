@@ -1,6 +1,7 @@
 """The CartPole study's figures and page, from its stored files."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,27 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) ->
         else ["Frozen lanes (parameters not finite): " + "; ".join(frozen) + "."]
     )
     yield Section("Final return", text, [returns_table(summary["groups"]), improvement_table(summary["improvement"])])
+    if len(settings["environment"]) > 1:
+        yield Section("Stationary against drifting", parts=list(_side_by_side(rounds)))
     for environment in settings["environment"]:
         here = rounds[rounds["environment"] == environment]
         yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
+
+
+def _side_by_side(rounds: Frame) -> Iterator[Chart]:
+    """Every method in both environments."""
+    for method, frame in rounds.groupby("method", sort=False):
+        lines = []
+        for environment, here in frame.groupby("environment", sort=False):
+            averaged, _ = _averaged(here, ["return_mean"])
+            lines += [
+                replace(line, name=f"{line.name}, {environment}", dashed=environment == "stationary")
+                for line in _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN))
+            ]
+        yield Chart(
+            f"both_{method}", label(str(method)), "Mean return; 95 % interval over seeds. Dashed: nothing drifts.",
+            "environment step", "return", lines,
+        )  # fmt: skip
 
 
 def _animations(folder: Path, figures: Path) -> Iterator[Section]:
@@ -159,11 +178,14 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
         "Squared norms of the smoothed gradient, before clipping; geometric mean over seeds.",
         "environment step", "Σ‖g̃‖²", _lines(frame, "proxy", geometric=True), log_y=True,
     )  # fmt: skip
-    yield Chart(
-        f"{environment}_norm", "Size of the raw gradient",
-        "Mean norm since the evaluation before; geometric mean over seeds.",
-        "environment step", "‖ĝ‖", _lines(frame, "hypergradient_norm", geometric=True), log_y=True,
-    )  # fmt: skip
+    for name, title, symbol, column in (
+        ("norm", "Size of the raw gradient", "‖ĝ‖", "hypergradient_norm"),
+        ("used_norm", "Size of the smoothed gradient, before clipping", "‖g̃‖", "used_norm"),
+    ):
+        yield Chart(
+            f"{environment}_{name}", title, "Mean norm since the evaluation before; geometric mean over seeds.",
+            "environment step", symbol, _lines(frame, column, geometric=True), log_y=True,
+        )  # fmt: skip
     angle = _lines(averaged, "pole_angle")
     for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
         band = bands(averaged, "round", column)
@@ -181,12 +203,13 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
         rows.append(
             (label(group["method"]), group["environment"], group["max"], group["mean"], group["min"],
              estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
-             estimate_cell(metrics["mean_return"]), estimate_cell(metrics["newest_return"]), group["newest"]["min"],
+             estimate_cell(metrics["mean_return"]), estimate_cell(metrics["cumulative_return"]),
+             estimate_cell(metrics["newest_return"]), group["newest"]["min"],
              estimate_cell(metrics["newest_late_return"]), group["seeds"], group["frozen"],
              *(group[name] for name in GRID))
         )  # fmt: skip
     columns = ("method", "environment", "max", "mean", "min", "mean, 95 %", "interquartile mean, 95 %",
-               "mean over training, 95 %", "newest networks: mean, 95 %", "newest: min",
+               "mean over training, 95 %", "cumulative, 95 %", "newest networks: mean, 95 %", "newest: min",
                "newest: mean over the last tenth, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
     return Table(
         "Return of the last evaluation", "Of the averaged networks, and of the newest ones where it says so. Max, mean "
@@ -198,7 +221,7 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
 def improvement_table(entries: list[dict[str, Any]]) -> Table:
     rows = [
         (
-            label(e["other"]) + (f", w = {e['other_window']}" if e["other"] == "smooth-fbo" else ""),
+            label(e["other"]) + (f", w = {e['other_window']}" if e["other"].startswith("smooth-") else ""),
             e["environment"],
             e["window"],
             e["mix"],
@@ -210,7 +233,8 @@ def improvement_table(entries: list[dict[str, Any]]) -> Table:
     ]
     return Table(
         "SmoothFBO against each other method",
-        "Probability that a seed of SmoothFBO ends above a seed of the other, and difference of the mean final "
+        ("" if rows else "Nothing: there is no other method or shorter window, or several settings of one method. ")
+        + "Probability that a seed of SmoothFBO ends above a seed of the other, and difference of the mean final "
         "returns; the same probability for the newest networks alone; 95 % bootstrap intervals.",
         ("other", "environment", "w", "θ", "probability of improvement", "difference", "probability, newest"), rows,
     )  # fmt: skip

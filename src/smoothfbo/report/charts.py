@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,15 @@ def thinned(series: Series) -> Series:
     return Series(series.name, **parts, colour=series.colour, dashed=series.dashed, markers=series.markers)
 
 
+def drawable(chart: Chart) -> Chart:
+    """Where nothing is positive, because no value is finite, an axis is not logarithmic."""
+    return replace(chart, log_y=False) if chart.log_y and _floor(chart) is None else chart
+
+
 def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     """The chart as a PNG file in `folder`."""
+    if isinstance(chart, Chart):
+        chart = drawable(chart)
     crowded = isinstance(chart, Chart) and CROWD < len(chart.series) <= MOST_NAMES
     figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2), layout="constrained")
     if isinstance(chart, HeatMap):
@@ -167,13 +174,15 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         if chart.y_ticks:
             layout["yaxis"] |= {"tickvals": _numbers(chart.y), "ticktext": [_plain(tick) for tick in chart.y_ticks]}
         return {"data": [trace], "layout": layout}
+    chart = drawable(chart)
     for axis, logarithmic in (("xaxis", chart.log_x), ("yaxis", chart.log_y)):
         layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
         if logarithmic:
             layout[axis] |= {"exponentformat": "power", "dtick": 1}
     floor = _floor(chart) if chart.log_y else None
     if floor is not None:
-        highest = max(float(np.nanmax(s.y if s.high is None else s.high)) for s in chart.series)
+        tops = [np.asarray(s.y if s.high is None else s.high, float) for s in chart.series]
+        highest = max((float(top.max()) for top in (all[np.isfinite(all)] for all in tops) if len(top)), default=floor)
         layout["yaxis"]["range"] = [np.log10(floor), np.log10(max(highest, floor)) + 0.1]
         if highest < 100 * floor:  # hardly a power of ten among the values
             layout["yaxis"]["dtick"] = "D2"
