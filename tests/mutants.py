@@ -96,6 +96,10 @@ MUTATIONS = [
     ("experiments/cartpole_study.py", "if each not in fixed[:index]", "", "test_cartpole_study.py"),
     ("report/cartpole.py", "frame.assign(part=number // together)", "frame.assign(part=number)", "test_cartpole_study.py"),
     ("experiments/cartpole.py", "shown = jnp.where(running[0] > 0,", "shown = jnp.where(running[0] > -1,", "test_cartpole.py"),
+    ("experiments/cartpole.py", '"used_squares": jnp.sum(used**2)', '"used_squares": 2 * jnp.sum(raw**2)', "test_cartpole.py"),
+    ("experiments/cartpole.py", '"finite": finite[-1] > 0', '"finite": finite[0] > 0', "test_cartpole.py"),
+    ("experiments/cartpole.py", "[optax.clip_by_global_norm(clip)] if clip > 0 else []", "[]", "test_cartpole.py"),
+    ("experiments/cartpole.py", "inner_steps=config.inner_steps,", "inner_steps=1,", "test_cartpole.py"),
     # averaged networks
     ("experiments/cartpole.py", "jnp.where(counted[:, None], values, 0)", "values", "test_cartpole.py"),
     ("experiments/cartpole.py", "(number - jnp.arange(kept, dtype=number.dtype)) % kept", "jnp.arange(kept, dtype=number.dtype)", "test_cartpole.py"),
