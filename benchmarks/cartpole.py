@@ -1,16 +1,21 @@
-"""Steps per second of the CartPole study, evaluation included, after compilation.
+"""Steps per second of the CartPole study on the CPU, evaluation included: FBO and SmoothFBO in turns, in one process.
 
-    python benchmarks/cartpole.py --method fbo --lanes 20 --chunks 3
-    python benchmarks/cartpole.py --method smooth-fbo --window 1000 --lanes 20 --chunks 3
+    python -m benchmarks.cartpole                  # prints a table and writes benchmarks/results/cartpole.json
+    python -m benchmarks.cartpole --lanes 20 --chunks 3
 
-On a CPU the lanes are spread over all cores. A chunk is 10,000 steps and one evaluation.
+A chunk is 10,000 steps and an evaluation of 30 pairs of networks and of the newest, as in the study; lanes are spread
+over all cores.
 """
 
 import argparse
 import time
+from collections.abc import Callable
 
+from benchmarks import measure
 from smoothfbo.commands.running import start_jax
 from smoothfbo.experiments.cartpole_config import CartPoleConfig
+
+WINDOW = 1_000
 
 
 def configuration(method: str, lanes: int, window: int, steps: int) -> CartPoleConfig:
@@ -22,34 +27,45 @@ def configuration(method: str, lanes: int, window: int, steps: int) -> CartPoleC
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--method", default="fbo")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lanes", type=int, default=8)
-    parser.add_argument("--window", type=int, default=100)
     parser.add_argument("--steps", type=int, default=10_000, help="of a chunk")
-    parser.add_argument("--chunks", type=int, default=3)
+    parser.add_argument("--chunks", type=int, default=5, help="that are timed of each method")
     options = parser.parse_args()
     start_jax()
-    import jax
-
     from smoothfbo.experiments.cartpole import programs
     from smoothfbo.runs.lanes import SpreadProgram
 
-    config = configuration(options.method, options.lanes, options.window, options.steps)
     begin = time.perf_counter()
-    program = SpreadProgram(programs(config)[0])
-    state, _ = program.advance(program.start())
-    compiled = time.perf_counter()
-    rates = []
-    for _ in range(options.chunks):
-        before = time.perf_counter()
-        state, _ = program.advance(state)
-        rates.append(options.steps / (time.perf_counter() - before))
-    print(
-        f"{options.method}, {options.lanes} lanes, window {options.window}, {jax.devices()}: compilation and first "
-        f"chunk {compiled - begin:.1f} s; then {min(rates):,.0f} to {max(rates):,.0f} steps per second and lane, "
-        f"{options.lanes * min(rates):,.0f} to {options.lanes * max(rates):,.0f} in all"
+
+    def chunk_of(method: str) -> Callable[[], None]:
+        program = SpreadProgram(programs(configuration(method, options.lanes, WINDOW, options.steps))[0])
+        state = program.start()
+
+        def chunk() -> None:
+            nonlocal state
+            state, _ = program.advance(state)
+
+        return chunk
+
+    seconds = measure.in_turns({method: chunk_of(method) for method in ("fbo", "smooth-fbo")}, options.chunks)
+    total = options.lanes * options.steps
+    cases = []
+    for method, times in seconds.items():
+        cases.append(
+            {"method": method, "lanes": options.lanes, "steps": options.steps, **measure.summary(times),
+             "steps_per_second": [total / each for each in times]}
+        )  # fmt: skip
+        low, high = total / max(times), total / min(times)
+        print(f"{method:>10}, {options.lanes} lanes: {low:,.0f} to {high:,.0f} steps per second in all")
+    ratio = measure.ratio(
+        f"a step with w = {WINDOW:,}", "SmoothFBO", "FBO", seconds["smooth-fbo"], seconds["fbo"], "≤ 1.05"
     )
+    print(f"SmoothFBO takes {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times as long as FBO")
+    measure.write(
+        "cartpole", measure.Result([ratio], cases), command="python -m benchmarks.cartpole",
+        seconds=time.perf_counter() - begin,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
