@@ -442,6 +442,23 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
         assert animation.n_frames > np.isfinite(stored[:, :, -1]).sum() / 2  # equal frames become one
 
 
+def test_a_run_has_its_settings_with_it(tmp_path):
+    file, run = tmp_path / "best.json", tmp_path / "run"
+    setting = dict(zip(GRID, (1e-3, 1e-4, 0.01, 0.1, 0.5, 3.0, 0.4), strict=True))
+    store.write_json(file, {"version": 2, "methods": {"smooth-fbo": [setting], "mle": [setting]}})
+    sizes = "--steps 20 --evaluate-every 10 --episodes 1 --seeds 1 --random-steps 20 --batch 8 --capacity 64"
+    options = ["--methods", "smooth-fbo", "--environment", "drifting", "--settings", str(file), *sizes.split()]
+    assert cli.main(["cartpole", *options, "--out", str(run)]) == 0
+    assert store.read_json(run / "config.json")["settings"] == {"smooth-fbo": [setting]}
+    lanes = store.read_table(run / "lanes.parquet")
+    file.unlink()
+    for name in ("summary.json", "metrics.parquet", "lanes.parquet"):
+        (run / name).unlink()
+    assert cli.main(["resume", str(run)]) == 0
+    pd.testing.assert_frame_equal(store.read_table(run / "lanes.parquet"), lanes)
+    assert cli.main(["cartpole", *options, "--out", str(tmp_path / "new")]) == 2
+
+
 def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     """With several networks kept, whose average is judged."""
     config = CartPoleConfig(

@@ -40,11 +40,21 @@ def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorbo
         from smoothfbo.experiments.cartpole_study import study
         from smoothfbo.report import cartpole
 
-        return study, cartpole
+        return partial(study, stored=stored_settings(config, folder)), cartpole
 
     return run_and_report(
         load, config, folder, command, tensorboard=tensorboard, before_report=partial(summarise_tables, config)
     )
+
+
+def stored_settings(config: CartPoleConfig, folder: Path) -> dict[str, Any] | None:
+    """The settings that the run in the folder began with; None if there is none, or one of other settings."""
+    from smoothfbo.runs import store
+
+    description = store.read_json(folder / "config.json") if (folder / "config.json").exists() else None
+    if not isinstance(description, dict) or description.get("config", {}).get("settings") != config.settings:
+        return None
+    return description.get("settings")
 
 
 def summarise_tables(config: CartPoleConfig, folder: Path) -> None:

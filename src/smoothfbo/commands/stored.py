@@ -124,7 +124,8 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
         "config": configs[0] | chosen | {"first_seed": first, "seeds": seeds},
         "parts": list(map(str, folders)),
     }
-    store.write_json(out / "config.json", descriptions[0] | together)
+    first_run = {name: value for name, value in descriptions[0].items() if name != "settings"}  # others have others
+    store.write_json(out / "config.json", first_run | together)
     if arrays:
         # Of a policy that several runs have shown, the first run's, as a run shows its first lane's.
         store.write_arrays(

@@ -126,7 +126,9 @@ class CartPoleConfig:
             require(value <= 1, "target_rate", value, "at most 1")
         whole = self.steps % self.evaluate_every == 0
         require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
-        for value in self.window if any(method.startswith("smooth-") for method in self.methods) else ():
+        is_smooth = any(method.startswith("smooth-") for method in self.methods)
+        is_given = self.settings == "none" or "window" in self.vary
+        for value in self.window if is_smooth and is_given else ():
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
         for name in ("mix", "final_rate"):
             for value in getattr(self, name):

@@ -30,9 +30,11 @@ ENOUGH_SEEDS = 3
 KEPT = 12  # settings of a method that a settings file names, the best one first
 
 
-def study(config: CartPoleConfig) -> Study:
-    settings = tried(config, checked(config, read_settings(config.settings)))
-    return Study("cartpole", config, programs(config, settings), measure, partial(summarise, config))
+def study(config: CartPoleConfig, stored: dict[str, Any] | None = None) -> Study:
+    """`stored` are the settings of a run that is taken up: their file may have changed or be gone."""
+    settings = checked(config, read_settings(config.settings) if stored is None else stored)
+    lanes = programs(config, tried(config, settings))
+    return Study("cartpole", config, lanes, measure, partial(summarise, config), {"settings": settings})
 
 
 def tried(config: CartPoleConfig, settings: Settings) -> Settings:
@@ -96,7 +98,9 @@ def checked(config: CartPoleConfig, settings: dict[str, Any]) -> Settings:
             if name == "window" and not float(number).is_integer():
                 raise UsageError(f"{where}: window of {method} must be a whole number, got {number}.")
             try:
-                replace(config, **{name: (int(number) if name == "window" else float(number),)})
+                value = (int(number),) if name == "window" else (float(number),)
+                used = {"vary": ("window",)} if name == "window" else {}  # what is not used is not checked
+                replace(config, **{name: value}, **used)
             except UsageError as error:
                 raise UsageError(f"{where}, {method}: {error}") from error
     return {

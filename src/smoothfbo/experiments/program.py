@@ -1,7 +1,7 @@
 """What an experiment hands to the runner: lanes that share one compiled program."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ class Study:
     - `experiment`: its name, as on the command line; `config`: its complete configuration, a dataclass.
     - `measure`: `(program, records) -> Measured`; the records of a program have axes (lane, row, …).
     - `summarise`: `(rounds, lanes) -> summary`, of all programs together, ready for JSON.
+    - `inputs`: what was read from elsewhere; stored with the run, so that it can go on without it.
     """
 
     experiment: str
@@ -63,3 +64,4 @@ class Study:
     programs: list[Program]
     measure: Callable[[Program, dict[str, np.ndarray]], Measured]
     summarise: Callable[[pd.DataFrame, pd.DataFrame], dict[str, Any]]
+    inputs: Mapping[str, Any] = field(default_factory=dict)

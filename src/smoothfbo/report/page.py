@@ -79,7 +79,7 @@ def estimate_cell(value: dict[str, Any] | None) -> tuple[float, str] | None:
 
 def repeat_section(description: dict[str, Any]) -> Section:
     """All that is needed to repeat the run, from its config.json."""
-    facts = [f"{name}: {value}" for name, value in description.items() if name not in ("config", "versions")]
+    facts = [f"{name}: {value}" for name, value in description.items() if not isinstance(value, dict)]
     facts += [f"versions: {', '.join(f'{name} {version}' for name, version in description['versions'].items())}"]
     options = [
         (name, " ".join(map(str, value)) if isinstance(value, list) else str(value))

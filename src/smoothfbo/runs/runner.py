@@ -44,7 +44,7 @@ Tell = Callable[[Progress], None]
 def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
     """Run what is not done yet and write metrics.parquet, lanes.parquet, arrays.npz and summary.json."""
     description = store.describe_run(study.experiment, command, study.config, [str(d) for d in jax.devices()])
-    store.claim(folder, study.experiment, description)
+    store.claim(folder, study.experiment, description | dict(study.inputs))
     work = folder / "progress"
     if is_finished(folder):
         shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
