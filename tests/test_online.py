@@ -272,6 +272,15 @@ def test_an_exploding_gradient_does_not_freeze_adaptive_optimisers(key):
     assert (final.learner.outer < trace.outer[-1]).all()
 
 
+def test_a_gradient_whose_norm_overflows_is_skipped(key):
+    """1.5e19 and its square are finite in float32, the sum of two such squares is not."""
+    spike = jnp.array([1.0, 1.5e19, 1.0], jnp.float32)
+    oracle = sf.Oracle(lambda outer, data, key: data * jnp.ones_like(outer))
+    algorithm = sf.Online(None, oracle, optax.adam(0.1))
+    _, trace = sf.run(algorithm, spike, jnp.zeros(2, jnp.float32), rounds=3, key=key)
+    assert trace.finite.tolist() == [True, False, True]
+
+
 def test_inner_training_goes_on_while_the_adjoint_fails(key):
     """A linear system that cannot be solved costs the outer update, not the inner fit."""
     data = ridge_data(Ridge.draw(1))

@@ -21,7 +21,7 @@ import pytest
 from smoothfbo import cli
 from smoothfbo.errors import UsageError
 from smoothfbo.experiments.program import Measured, Program, Study
-from smoothfbo.report.charts import Chart, HeatMap, Series
+from smoothfbo.report.charts import Chart, HeatMap, Series, as_plotly
 from smoothfbo.report.page import Section, Table, write_page
 from smoothfbo.runs import lanes, runner, store
 from smoothfbo.runs.checkpoints import Checkpoints
@@ -476,6 +476,13 @@ def look_at(path, folder, size="1200,900"):
 needs_browser = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs chromium (Debian's package of that name)"
 )
+
+
+def test_names_in_charts_are_no_tags():
+    line = Series(HOSTILE, [0, 1], [1.0, 10.0])
+    described = json.dumps(as_plotly(Chart("line", "", "", HOSTILE, HOSTILE, [line])), ensure_ascii=False)
+    assert described.count("&lt;script&gt;") == 3
+    assert "<" not in described
 
 
 @needs_browser
