@@ -96,7 +96,7 @@ def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, t
         (["--windows", "0"], "--windows must be between 1 and rounds = 200, got 0."),
         (["--drifts", "-0.1"], "--drifts must be finite and not negative, got -0.1."),
         (["--step", "1.5"], "--step 1.5 is more than the theorems allow (1); use at most 1, or --allow-large-step"),
-        (["--step", "0"], "--step must be positive, got 0.0."),
+        (["--step", "0"], "--step must be positive and finite, got 0.0."),
         (["--horizons", "5", "100", "200"], "--horizons must be integers of at least 10, got 5."),
         (["--exponents", "1.5"], "--exponents must be strictly between 0 and 1, got 1.5."),
     ],
