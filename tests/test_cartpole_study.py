@@ -356,7 +356,7 @@ def test_runs_of_other_seeds_are_put_together(tmp_path):
     (group,) = store.read_json(tmp_path / "both" / "summary.json")["groups"]
     assert (group["seeds"], group["mean"]) == (3, 6.0)
     config = store.read_json(tmp_path / "both" / "config.json")["config"]
-    assert (config["first_seed"], config["seeds"], config["window"]) == (0, 6, [7, 100])
+    assert (config["first_seed"], config["seeds"], config["window"]) == (0, 3, [1])  # the lanes', not the options'
     assert "3 seeds (0 to 5)" in (tmp_path / "both" / "report.html").read_text()
     assert store.read_json(tmp_path / "both" / "best.json")["seeds"] == [0, 5]
     first, both = (store.read_arrays(tmp_path / name / "arrays.npz")["fbo drifting"] for name in ("a", "both"))
@@ -378,7 +378,7 @@ def test_runs_are_not_put_together_in_the_folder_of_another(tmp_path, capsys):
     ("first", "changes", "message"),
     [
         (2, {"steps": 20_000}, "they differ in steps."),
-        (1, {}, "1 lanes are in two of them, as method fbo, environment drifting, seed 1."),
+        (1, {}, "a lane is in two of them (method fbo, environment drifting, seed 1)."),
     ],
 )
 def test_runs_that_are_not_parts_of_one_study_are_not(tmp_path, capsys, first, changes, message):

@@ -227,7 +227,7 @@ def test_bad_input_is_one_line_and_what_came_before_is_kept(
 def test_a_value_far_from_all_others_and_text_that_never_repeats_are_named_once(tmp_path, capsys):
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"x": random.normal(size=400), "rare": 0.0, "name": [f"n{i}" for i in range(400)]})
-    frame["y"] = 2 * frame["x"]
+    frame["y"], frame["empty"] = 2 * frame["x"], np.nan
     frame.loc[350, "rare"] = 1.0  # a mark that is seldom set is not odd
     frame.loc[[200, 300], "x"] = -9999
     frame.to_csv(tmp_path / "data.csv", index=False)

@@ -74,7 +74,6 @@ _HOME = {
             "ConjugateGradient",
             "Estimate",
             "Explicit",
-            "Explicit",
             "Functional",
             "Identity",
             "Implicit",

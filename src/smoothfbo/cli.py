@@ -54,13 +54,8 @@ def parse(arguments: list[str]) -> Any:
         Annotated[study[0], subcommand(name, default=from_preset(name, _preset(arguments, name)))]
         for name, study in STUDIES.items()
     ]
-    commands = Union[
-        *studies,
-        Annotated[Stream, subcommand("stream")],
-        Annotated[Theory, subcommand("theory")],
-        Annotated[Report, subcommand("report")],
-        Annotated[Resume, subcommand("resume")],
-    ]
+    others = {"stream": Stream, "theory": Theory, "report": Report, "resume": Resume}
+    commands = Union[*studies, *(Annotated[kind, subcommand(name)] for name, kind in others.items())]
     message = io.StringIO()
     try:
         with redirect_stderr(message):
@@ -68,8 +63,7 @@ def parse(arguments: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        known = [*STUDIES, "stream", "theory", "report", "resume"]
-        command = arguments[0] + " " if arguments and arguments[0] in known else ""
+        command = arguments[0] + " " if arguments and arguments[0] in (*STUDIES, *others) else ""
         raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
 
 

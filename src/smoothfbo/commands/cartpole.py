@@ -49,12 +49,12 @@ def run_cartpole(config: CartPoleConfig, folder: Path, command: str, *, tensorbo
 
 def stored_settings(config: CartPoleConfig, folder: Path) -> dict[str, Any] | None:
     """The settings that the run in the folder began with; None if there is none, or one of other settings."""
-    from smoothfbo.runs import store
+    from smoothfbo.commands.stored import read_description
 
-    description = store.read_json(folder / "config.json") if (folder / "config.json").exists() else None
-    if not isinstance(description, dict) or description.get("config", {}).get("settings") != config.settings:
+    if not (folder / "config.json").exists():
         return None
-    return description.get("settings")
+    description = read_description(folder)
+    return description.get("settings") if description["config"].get("settings") == config.settings else None
 
 
 def summarise_tables(config: CartPoleConfig, folder: Path) -> None:

@@ -91,7 +91,7 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
     import pandas as pd
 
     from smoothfbo.commands.cartpole import read_tables
-    from smoothfbo.experiments.cartpole_config import GRID, LANE, WHICH_LANES
+    from smoothfbo.experiments.cartpole_config import LANE, WHICH_LANES
     from smoothfbo.runs import store
 
     if (out / "config.json").exists() and "parts" not in read_description(out):
@@ -104,24 +104,23 @@ def merge_cartpole(folders: tuple[Path, ...], descriptions: list[dict[str, Any]]
         raise UsageError(f"these runs cannot be put together: they differ in {', '.join(differing)}.")
     parts = [read_tables(folder) for folder in folders]
     tables = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in parts[0]}
-    twice = tables["lanes"][tables["lanes"].duplicated(list(LANE))]
+    lanes = tables["lanes"]
+    twice = lanes[lanes.duplicated(list(LANE))]
     if len(twice):
         lane = ", ".join(f"{name} {twice.iloc[0][name]}" for name in ("method", "environment", "seed"))
-        raise UsageError(f"these runs cannot be put together: {len(twice)} lanes are in two of them, as {lane}.")
+        raise UsageError(f"these runs cannot be put together: a lane is in two of them ({lane}).")
     arrays = [store.read_arrays(path) for folder in folders if (path := folder / "arrays.npz").exists()]
-    chosen = {
-        name: list(dict.fromkeys(value for each in configs for value in each[name]))
-        for name in ("methods", "environment", *GRID)
-    }
-    first = min(each["first_seed"] for each in configs)
-    seeds = max(each["first_seed"] + each["seeds"] for each in configs) - first
+    # The numbers that the lanes really have: where settings are used, those of the options are not.
+    chosen = {name: lanes[name].unique().tolist() for name in LANE}
+    seeds = chosen.pop("seed")
+    chosen |= {"methods": chosen.pop("method"), "first_seed": min(seeds), "seeds": len(seeds)}
     store.prepare(out)
     together = {
         name: "; ".join(dict.fromkeys(str(description.get(name)) for description in descriptions))
         for name in ("command", "commit")
     }
     together |= {
-        "config": configs[0] | chosen | {"first_seed": first, "seeds": seeds},
+        "config": configs[0] | chosen,
         "parts": list(map(str, folders)),
     }
     first_run = {name: value for name, value in descriptions[0].items() if name != "settings"}  # others have others

@@ -53,7 +53,8 @@ class Session:
         """
         numeric = {column.name for column in self.schema.features if column.kind == "numeric"}
         for index, name in enumerate(self.encoder.names):
-            if name not in numeric or name in self.odd_values or len(features) < FEWEST_ROWS:
+            known = int(np.sum(~np.isnan(features[:, index])))
+            if name not in numeric or name in self.odd_values or known < FEWEST_ROWS:
                 continue
             low, middle, high = np.nanpercentile(features[:, index], (25, 50, 75))
             distance = np.nan_to_num(np.abs(features[:, index] - middle))

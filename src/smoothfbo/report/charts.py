@@ -181,8 +181,8 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
             layout[axis] |= {"exponentformat": "power", "dtick": 1}
     floor = _floor(chart) if chart.log_y else None
     if floor is not None:
-        tops = [np.asarray(s.y if s.high is None else s.high, float) for s in chart.series]
-        highest = max((float(top.max()) for top in (all[np.isfinite(all)] for all in tops) if len(top)), default=floor)
+        tops = np.concatenate([np.asarray(s.y if s.high is None else s.high, float) for s in chart.series])
+        highest = float(np.max(tops, initial=floor, where=np.isfinite(tops)))
         layout["yaxis"]["range"] = [np.log10(floor), np.log10(max(highest, floor)) + 0.1]
         if highest < 100 * floor:  # hardly a power of ten among the values
             layout["yaxis"]["dtick"] = "D2"
