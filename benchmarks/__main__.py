@@ -31,7 +31,7 @@ def run_one(name: str, quick: bool) -> None:
 
 def draw(name: str) -> None:
     """The figures of a stored result."""
-    from smoothfbo.report import charts
+    from smoothfbo.harness import charts
 
     module = importlib.import_module(f"benchmarks.{name}")
     for chart in module.charts(measure.read(name)):

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from benchmarks import measure
-from smoothfbo.commands.running import start_jax
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.harness.console import start_jax
+from smoothfbo.studies.cartpole.config import CartPoleConfig
 
 WINDOW = 1_000
 
@@ -33,8 +33,8 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=5, help="that are timed of each method")
     options = parser.parse_args()
     start_jax()
-    from smoothfbo.experiments.cartpole import programs
-    from smoothfbo.runs.lanes import SpreadProgram
+    from smoothfbo.harness.lanes import SpreadProgram
+    from smoothfbo.studies.cartpole.program import programs
 
     begin = time.perf_counter()
 

@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from benchmarks import measure
-from smoothfbo.experiments.regression import initial_outer, make_algorithm, make_stream, numbers_of
-from smoothfbo.experiments.regression_config import Lane, RegressionConfig
-from smoothfbo.experiments.regression_measure import headlines, measure_lane
+from smoothfbo.harness.charts import PALETTE, Chart, Series
+from smoothfbo.harness.lanes import use_compilation_cache
 from smoothfbo.online import Info, State, start
 from smoothfbo.online import run as run_online
-from smoothfbo.report.charts import PALETTE, Chart, Series
-from smoothfbo.runs.lanes import use_compilation_cache
+from smoothfbo.studies.regression.config import Lane, RegressionConfig
+from smoothfbo.studies.regression.measure import headlines, measure_lane
+from smoothfbo.studies.regression.program import initial_outer, make_algorithm, make_stream, numbers_of
 
 NAMES = {"fbo": "functional", "aid": "AID", "unrolled": "unrolled"}
 EFFORTS = {"fbo": (1, 5, 10, 20, 50), "aid": (1, 2, 5, 10), "unrolled": (1, 5, 10, 20)}

@@ -66,7 +66,7 @@ class Prepared(NamedTuple):
 def prepare(method: str, lanes: int) -> Prepared:
     import jax
 
-    from smoothfbo.experiments.cartpole import programs
+    from smoothfbo.studies.cartpole.program import programs
 
     (program,) = programs(configuration(method, lanes, WINDOW, STEPS))
     begin = time.perf_counter()

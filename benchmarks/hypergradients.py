@@ -37,7 +37,7 @@ from benchmarks.ridge import (
 )
 
 if TYPE_CHECKING:
-    from smoothfbo.report.charts import Chart
+    from smoothfbo.harness.charts import Chart
 
 IMPLEMENTATIONS = ("SmoothFBO", "jaxopt", "TorchOpt", "higher")
 ROUNDING = 1e-6  # errors below it are those of single precision
@@ -239,7 +239,7 @@ def memory_of_one(family: str, implementation: str, path: Path) -> int:
 
 
 def charts(result: measure.Result) -> list["Chart"]:
-    from smoothfbo.report.charts import PALETTE, Chart, Series
+    from smoothfbo.harness.charts import PALETTE, Chart, Series
 
     def lines(family: str, what: str, factor: float) -> Iterator[Series]:
         for colour, name in zip(PALETTE, IMPLEMENTATIONS, strict=False):

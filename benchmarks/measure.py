@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from smoothfbo.commands.running import cores
+from smoothfbo.harness.console import cores
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("jax", "jaxlib", "optax", "jaxopt", "torch", "torchopt", "higher")

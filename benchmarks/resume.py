@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from smoothfbo.commands.running import start_jax
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.harness.console import start_jax
+from smoothfbo.studies.cartpole.config import CartPoleConfig
 
 CONFIG = CartPoleConfig(
     methods=("smooth-fbo",), environment=("drifting",), steps=10_000, evaluate_every=1_000, seeds=10, capacity=3_000
@@ -24,8 +24,8 @@ def run(folder: Path, how: str) -> None:
     """The study, from its last checkpoint on: "whole", "kill" to end without a word half-way, "resume" to insist on a
     checkpoint."""
     start_jax()
-    from smoothfbo.experiments.cartpole_study import study
-    from smoothfbo.runs import runner
+    from smoothfbo.harness import runner
+    from smoothfbo.studies.cartpole.measure import study
 
     def tell(progress: runner.Progress) -> None:
         nonlocal seen

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks import measure
-from smoothfbo.commands.running import start_jax
-from smoothfbo.report.charts import PALETTE, Chart, Series
+from smoothfbo.harness.charts import PALETTE, Chart, Series
+from smoothfbo.harness.console import start_jax
 
 LANES = {1: 50, 10: 50, 100: 10, 1_000: 2}  # and rounds of a timed call
 ROUNDS = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -45,9 +45,9 @@ Part = tuple[list[measure.Ratio], list[dict[str, Any]]]
 
 def over_lanes(lanes: Mapping[int, int], repetitions: int) -> Part:
     """FBO as in the demo of the regression, lanes spread over all cores."""
-    from smoothfbo.experiments.regression import programs
-    from smoothfbo.experiments.regression_config import PRESETS
-    from smoothfbo.runs.lanes import SpreadProgram
+    from smoothfbo.harness.lanes import SpreadProgram
+    from smoothfbo.studies.regression.config import PRESETS
+    from smoothfbo.studies.regression.program import programs
 
     def advance(number: int, rounds: int) -> Callable[[], None]:
         config = replace(PRESETS["demo"], methods=("fbo",), seeds=number, first_seed=5_000, probe_draws=0, chunk=rounds)
@@ -106,7 +106,7 @@ def tiny(rounds: int, window: int) -> tuple[Callable[[], Any], Callable[[Any], A
     from smoothfbo.online import Online, start
     from smoothfbo.online import run as run_online
     from smoothfbo.smoothing import window_average
-    from smoothfbo.streams import DriftingCosine
+    from smoothfbo.testbeds import DriftingCosine
 
     problem = DriftingCosine()
     algorithm = Online(None, problem.oracle(), optax.chain(window_average(window), optax.sgd(1 / (2 * window))))
@@ -165,7 +165,10 @@ def compile_all(repetitions: int, experiments: Sequence[str]) -> dict[str, Any]:
 
 def experiment(name: str) -> Any:
     """The program of FBO, as a preset has it."""
-    from smoothfbo.experiments import cartpole, cartpole_config, regression, regression_config
+    from smoothfbo.studies.cartpole import config as cartpole_config
+    from smoothfbo.studies.cartpole import program as cartpole
+    from smoothfbo.studies.regression import config as regression_config
+    from smoothfbo.studies.regression import program as regression
 
     if name == "regression":
         return regression.programs(replace(regression_config.PRESETS["demo"], methods=("fbo",)))[0]

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import measure
-from smoothfbo.report.charts import PALETTE, Chart, Series
+from smoothfbo.harness.charts import PALETTE, Chart, Series
 from smoothfbo.smoothing import window_average
 
 WINDOWS = (1, 10, 100, 1_000, 10_000, 100_000)

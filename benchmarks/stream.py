@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from smoothfbo.experiments.stream import StreamResults, run_stream
-from smoothfbo.experiments.stream_config import StreamConfig
-from smoothfbo.runs.stream_folder import StreamFolder
-from smoothfbo.streams.table import Encoder, open_table
+from smoothfbo.stream.config import StreamConfig
+from smoothfbo.stream.folder import StreamFolder
+from smoothfbo.stream.pipeline import StreamResults, run_stream
+from smoothfbo.stream.reading import Encoder, open_table
 
 
 def generate(path: Path, rows: int) -> None:

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks import measure
-from smoothfbo.commands.running import start_jax
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.harness.console import start_jax
+from smoothfbo.studies.cartpole.config import CartPoleConfig
 
 if TYPE_CHECKING:
-    from smoothfbo.report.charts import Chart
+    from smoothfbo.harness.charts import Chart
 
 CONFIG = CartPoleConfig(environment=("drifting",), final_rate=(1.0,))
 LANES, WINDOW = 10, 1_000
@@ -91,8 +91,8 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
     import jax.numpy as jnp
 
     from smoothfbo import online
-    from smoothfbo.experiments.cartpole import learner, programs, record, replay
-    from smoothfbo.runs.lanes import SpreadProgram
+    from smoothfbo.harness.lanes import SpreadProgram
+    from smoothfbo.studies.cartpole.program import learner, programs, record, replay
 
     config = replace(CONFIG, methods=(method,), seeds=lanes, window=(window,))
 
@@ -181,7 +181,7 @@ def _cases(candidates: Sequence[Candidate], rates: Sequence[Sequence[float]]) ->
 
 
 def charts(result: measure.Result) -> list["Chart"]:
-    from smoothfbo.report.charts import PALETTE, Chart, Series
+    from smoothfbo.harness.charts import PALETTE, Chart, Series
 
     series = []
     for colour, implementation in zip(PALETTE, ("SmoothFBO", EAGER, COMPILED), strict=False):

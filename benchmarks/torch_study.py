@@ -1,6 +1,6 @@
 """The CartPole study with the method fbo, as one would write it in PyTorch: modules, optimisers, a loop over steps.
 
-It computes what `smoothfbo.experiments.cartpole` computes for one lane, in the same order; tests/test_benchmarks.py
+It computes what `smoothfbo.studies.cartpole.program` computes for one lane, in the same order; tests/test_benchmarks.py
 compares the two update by update.
 """
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp
 
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.studies.cartpole.config import CartPoleConfig
 
 OBSERVATION, ACTIONS = 4, 2
 ANGLE_LIMIT, POSITION_LIMIT, STEP_LIMIT = 12 * 2 * math.pi / 360, 2.4, 500

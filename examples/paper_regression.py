@@ -21,7 +21,7 @@ from rich.table import Table
 from scipy import stats
 
 import smoothfbo as sf
-from smoothfbo.streams import DriftingRegression, Sinusoidal
+from smoothfbo.testbeds import DriftingRegression, Sinusoidal
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

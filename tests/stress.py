@@ -14,7 +14,7 @@ RUNS, LIMIT = 20, 180
 
 PROGRAM = """
 import equinox as eqx, jax, jax.numpy as jnp, optax, smoothfbo as sf
-from smoothfbo.streams import DriftingRegression, Sinusoidal
+from smoothfbo.testbeds import DriftingRegression, Sinusoidal
 
 def orthogonal_mlp(key):
     mlp = eqx.nn.MLP(5, 1, 32, 2, jax.nn.gelu, key=key)
@@ -55,8 +55,8 @@ for problem, estimator, source in settings:
     _, trace = run(jax.random.split(jax.random.key(1), 8))
     assert bool(trace.finite.all()), estimator
 
-from smoothfbo.experiments import cartpole
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
+from smoothfbo.studies.cartpole import program as cartpole
+from smoothfbo.studies.cartpole.config import CartPoleConfig
 
 config = CartPoleConfig(
     methods=("omd", "smooth-fbo"), steps=20, evaluate_every=20, seeds=4, window=(10,), random_steps=50, capacity=1000

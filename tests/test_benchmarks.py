@@ -11,10 +11,10 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
 from benchmarks import hypergradients, ridge, study
-from smoothfbo.experiments import cartpole
-from smoothfbo.experiments.cartpole_config import CartPoleConfig
-from smoothfbo.experiments.replay import inner_parameters
 from smoothfbo.online import start
+from smoothfbo.studies.cartpole import program as cartpole
+from smoothfbo.studies.cartpole.config import CartPoleConfig
+from smoothfbo.studies.cartpole.replay import inner_parameters
 
 CONFIG = CartPoleConfig(
     methods=("fbo",), environment=("drifting",), seeds=1, final_rate=(1.0,), random_steps=200, batch=32, capacity=500

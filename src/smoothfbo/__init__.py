@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smoothfbo.estimator import StreamClassifier, StreamRegressor
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
         AbstractHypergradient,
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Data, Problem, Samples
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
-    from smoothfbo.stream import AbstractStream
+    from smoothfbo.source import AbstractStream
+    from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
 __version__ = "0.1.0"
 
@@ -67,7 +67,7 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
-        "estimator": ("StreamClassifier", "StreamRegressor"),
+        "stream.estimators": ("StreamClassifier", "StreamRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
         "hypergradients": (
             "AbstractHypergradient",
@@ -82,7 +82,7 @@ _HOME = {
             "Pointwise",
             "Unrolled",
         ),
-        "stream": ("AbstractStream",),
+        "source": ("AbstractStream",),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Data", "Problem", "Samples"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),

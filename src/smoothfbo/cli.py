@@ -45,10 +45,10 @@ def parse(arguments: list[str]) -> Any:
     import tyro
     from tyro.conf import subcommand
 
-    from smoothfbo.commands.presets import STUDIES, from_preset
-    from smoothfbo.commands.stored import Report, Resume
-    from smoothfbo.commands.stream import Stream
-    from smoothfbo.commands.theory import Theory
+    from smoothfbo.harness.registry import STUDIES, from_preset
+    from smoothfbo.harness.stored import Report, Resume
+    from smoothfbo.stream.command import Stream
+    from smoothfbo.studies.theory.command import Theory
 
     studies = [
         Annotated[study[0], subcommand(name, default=from_preset(name, _preset(arguments, name)))]

@@ -14,7 +14,7 @@ from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.hypergradients.base import AbstractHypergradient
 from smoothfbo.problem import Problem
 from smoothfbo.smoothing import smoothed_gradient
-from smoothfbo.stream import AbstractStream, RecordedStream, as_stream
+from smoothfbo.source import AbstractStream, RecordedStream, as_stream
 
 
 class State(NamedTuple):

@@ -1,1 +1,0 @@
-"""What to run: a configuration and a function for each experiment."""

@@ -1,0 +1,1 @@
+"""What every study shares and none owns: running, storing, measuring, drawing."""

@@ -1,0 +1,221 @@
+"""Charts described once and drawn twice: by matplotlib for files, by plotly for the page."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from smoothfbo.harness import store
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+# Colours that can be told apart by most people, in a fixed order.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
+MARK = "#d55e00"
+LONGEST = 240  # points of a line that are drawn
+CROWD = 8  # a legend with more names stands beside the lines
+MOST_NAMES = 16  # in a picture's legend: more leave no room for the lines; the page tells which line is which
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line with its 95 % interval."""
+
+    name: str
+    x: Any
+    y: Any
+    low: Any = None
+    high: Any = None
+    colour: str = PALETTE[0]
+    dashed: bool = False
+    markers: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over one pair of axes."""
+
+    name: str  # of the file
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = False
+    steps: bool = False  # hold each value until the next one
+    marks: Sequence[float] = ()  # vertical lines
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Values over two axes."""
+
+    name: str
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    value_label: str
+    x: Any = field(repr=False)
+    y: Any = field(repr=False)
+    values: Any = field(repr=False)  # axes (y, x)
+    y_ticks: Sequence[str] = ()  # words in place of the numbers y
+
+
+def thinned(series: Series) -> Series:
+    """At most `LONGEST` points, the last one among them."""
+    number = len(series.x)
+    if number <= LONGEST:
+        return series
+    keep = np.unique(np.append(np.arange(0, number, -(-number // LONGEST)), number - 1))
+    parts = {n: None if (v := getattr(series, n)) is None else np.asarray(v)[keep] for n in ("x", "y", "low", "high")}
+    return Series(series.name, **parts, colour=series.colour, dashed=series.dashed, markers=series.markers)
+
+
+def drawable(chart: Chart) -> Chart:
+    """Where nothing is positive, because no value is finite, an axis is not logarithmic."""
+    return replace(chart, log_y=False) if chart.log_y and _floor(chart) is None else chart
+
+
+def draw(chart: Chart | HeatMap, folder: Path) -> Path:
+    """The chart as a PNG file in `folder`."""
+    if isinstance(chart, Chart):
+        chart = drawable(chart)
+    crowded = isinstance(chart, Chart) and CROWD < len(chart.series) <= MOST_NAMES
+    figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2), layout="constrained")
+    if isinstance(chart, HeatMap):
+        x, y = np.asarray(chart.x), np.asarray(chart.y)
+        if chart.y_ticks:
+            axis.set_yticks(y, chart.y_ticks, parse_math=False)
+        image = axis.pcolormesh(x, y, np.asarray(chart.values), cmap="viridis", shading="nearest", rasterized=True)
+        figure.colorbar(image, ax=axis, label=chart.value_label)
+    else:
+        _draw_lines(axis, chart)
+    # Names may come from anywhere: a dollar sign is not the beginning of a formula, and no font has all letters.
+    axis.set_xlabel(chart.x_label, parse_math=False)
+    axis.set_ylabel(chart.y_label, parse_math=False)
+    axis.set_title(chart.title, fontsize=11, parse_math=False)
+    path = folder / f"{chart.name}.png"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        store.write(path, lambda file: figure.savefig(file, dpi=140))
+    plt.close(figure)
+    return path
+
+
+def _draw_lines(axis: Axes, chart: Chart) -> None:
+    for series in map(thinned, chart.series):
+        style = {"color": series.colour, "linestyle": "--" if series.dashed else "-", "linewidth": 1.6}
+        if chart.steps:
+            style["drawstyle"] = "steps-post"
+        axis.plot(series.x, series.y, label=series.name, marker="o" if series.markers else None, markersize=4, **style)
+        if series.low is not None:
+            axis.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)
+    for mark in chart.marks:
+        axis.axvline(mark, color=MARK, linestyle=":", linewidth=1.2)
+    axis.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
+    if chart.log_y and (floor := _floor(chart)) is not None:
+        axis.set_ylim(bottom=floor)
+    for scale, is_log in ((axis.xaxis, chart.log_x), (axis.yaxis, chart.log_y)):
+        if is_log:
+            _label_decades(scale)
+    axis.grid(alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    if 1 < len(chart.series) <= MOST_NAMES:
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(chart.series) > CROWD else {}
+        legend = axis.legend(frameon=False, fontsize=8, **beside)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def _label_decades(scale: Axis) -> None:
+    """Labels at powers of ten, and at 2 and 5 times them where there are few: more would overlap."""
+    if np.ptp(np.log10(scale.get_view_interval())) < 2:
+        scale.set_minor_locator(LogLocator(subs=(2, 5)))
+        scale.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        scale.set_minor_formatter(NullFormatter())
+
+
+def _floor(chart: Chart) -> float | None:
+    """Where a logarithmic axis ends below: intervals may reach zero, lines do not."""
+    values = np.concatenate([np.asarray(series.y, float) for series in chart.series]) if chart.series else np.zeros(0)
+    positive = values[np.isfinite(values) & (values > 0)]
+    return float(positive.min()) / 3 if len(positive) else None
+
+
+def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
+    """The chart as data and layout for plotly, ready for JSON."""
+    layout: dict[str, Any] = {
+        "margin": {"l": 64, "r": 16, "t": 8, "b": 48},
+        "xaxis": {"title": {"text": _plain(chart.x_label)}, "automargin": True},
+        "yaxis": {"title": {"text": _plain(chart.y_label)}, "automargin": True},
+        "legend": {"orientation": "h", "y": -0.22},
+        "hovermode": "closest",
+        "template": "none",
+        "height": 420,
+    }
+    if isinstance(chart, HeatMap):
+        trace = {
+            "type": "heatmap", "x": _numbers(chart.x), "y": _numbers(chart.y), "colorscale": "Viridis",
+            "z": [_numbers(row) for row in np.asarray(chart.values)],
+            "colorbar": {"title": {"text": _plain(chart.value_label), "side": "right"}},
+        }  # fmt: skip
+        if chart.y_ticks:
+            layout["yaxis"] |= {"tickvals": _numbers(chart.y), "ticktext": [_plain(tick) for tick in chart.y_ticks]}
+        return {"data": [trace], "layout": layout}
+    chart = drawable(chart)
+    for axis, logarithmic in (("xaxis", chart.log_x), ("yaxis", chart.log_y)):
+        layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
+        if logarithmic:
+            layout[axis] |= {"exponentformat": "power", "dtick": 1}
+    floor = _floor(chart) if chart.log_y else None
+    if floor is not None:
+        tops = np.concatenate([np.asarray(s.y if s.high is None else s.high, float) for s in chart.series])
+        highest = float(np.max(tops, initial=floor, where=np.isfinite(tops)))
+        layout["yaxis"]["range"] = [np.log10(floor), np.log10(max(highest, floor)) + 0.1]
+        if highest < 100 * floor:  # hardly a power of ten among the values
+            layout["yaxis"]["dtick"] = "D2"
+    traces: list[dict[str, Any]] = []
+    for index, series in enumerate(map(thinned, chart.series)):
+        group = {"legendgroup": str(index), "x": _numbers(series.x)}
+        shape = {"shape": "hv"} if chart.steps else {}
+        if series.low is not None:
+            band = {**group, "mode": "lines", "line": {"width": 0, **shape}, "showlegend": False, "hoverinfo": "skip"}
+            low = series.low if floor is None else np.maximum(series.low, floor / 10)
+            traces.append({**band, "y": _numbers(low)})
+            traces.append({**band, "y": _numbers(series.high), "fill": "tonexty", "fillcolor": _faint(series.colour)})
+        line = {"color": series.colour, "width": 2, "dash": "dash" if series.dashed else "solid", **shape}
+        mode = "lines+markers" if series.markers else "lines"
+        traces.append({**group, "y": _numbers(series.y), "name": _plain(series.name), "mode": mode, "line": line})
+    layout["shapes"] = [
+        {"type": "line", "x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper",
+         "line": {"color": MARK, "dash": "dot", "width": 1.2}}
+        for mark in map(float, chart.marks)
+    ]  # fmt: skip
+    return {"data": traces, "layout": layout}
+
+
+def _plain(text: str) -> str:
+    """plotly reads <b>, <i>, <a> in its texts; names are shown as they are."""
+    return escape(text, quote=False)
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Five digits; JSON has no word for what is not finite."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in np.asarray(values, float)]

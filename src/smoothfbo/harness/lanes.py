@@ -1,0 +1,91 @@
+"""Lanes on devices: one compiled program, vmapped over its lanes and spread over all devices."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from smoothfbo.harness.study import Program
+
+AXIS = "lanes"
+# Lanes that a CPU core runs side by side. More do not fill its vector units any better, and leave its caches: a chunk
+# of all rounds is done for one block of lanes after the other.
+BLOCK = 16
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between processes, where the user has not chosen a folder already."""
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(base / "smoothfbo" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def in_blocks(function: Callable[..., PyTree], block: int) -> Callable[..., PyTree]:
+    """As `jax.vmap(function)`, for `block` lanes at a time."""
+    return lambda *arguments: jax.lax.map(lambda each: function(*each), arguments, batch_size=block)
+
+
+class SpreadProgram:
+    """A program whose lanes are divided among the devices; a lane never talks to another one.
+
+    Lanes are padded to what the devices can share equally; what the padding computes is dropped. Where there are more
+    devices than lanes, the rest stay idle.
+    """
+
+    def __init__(self, program: Program):
+        self.lanes = len(program.lanes)
+        devices = np.array(jax.devices()[: self.lanes])
+        share = -(-self.lanes // len(devices))
+        blocks = -(-share // BLOCK) if devices[0].platform == "cpu" else 1
+        block = -(-share // blocks)
+        self._padded = len(devices) * blocks * block
+        mesh = Mesh(devices, (AXIS,))
+        self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+        self._numbers = self.put(program.numbers)
+
+        def compiled(function: Any, arguments: int, donate: tuple[int, ...] = ()) -> Any:
+            spec = PartitionSpec(AXIS)
+            # check_vma: the lanes' own loops start from constants, which the check takes for replicated values.
+            spread = jax.shard_map(
+                jax.vmap(function) if blocks == 1 else in_blocks(function, block),
+                mesh=mesh, in_specs=(spec,) * arguments, out_specs=spec, check_vma=False,
+            )  # fmt: skip
+            return jax.jit(spread, donate_argnums=donate)
+
+        self._start = compiled(program.start, 1)
+        self._advance = compiled(program.advance, 2, donate=(1,))
+
+    def start(self) -> PyTree:
+        """The state of every lane before its first round."""
+        return self._start(self._numbers)
+
+    def advance(self, state: PyTree) -> tuple[PyTree, dict[str, np.ndarray]]:
+        """One chunk of every lane. `state` is used up. The records are of real lanes only."""
+        state, records = self._advance(self._numbers, state)
+        return state, {name: np.asarray(values)[: self.lanes] for name, values in records.items()}
+
+    def fetch(self, state: PyTree) -> PyTree:
+        """The state of the real lanes, as NumPy arrays."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.lanes], state)
+
+    def shapes(self) -> PyTree:
+        """What `fetch` returns, as shapes and dtypes."""
+        state = jax.eval_shape(self._start, self._numbers)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((self.lanes, *leaf.shape[1:]), leaf.dtype), state)
+
+    def put(self, tree: PyTree) -> PyTree:
+        """Lanes from the host to their devices, with padding."""
+
+        def one(leaf: Any) -> Array:
+            values = np.asarray(leaf)
+            filler = np.repeat(values[-1:], self._padded - len(values), axis=0)
+            return jax.device_put(jnp.asarray(np.concatenate([values, filler])), self._sharding)
+
+        return jax.tree.map(one, tree)

@@ -1,1 +1,0 @@
-"""Tables and figures from stored results; nothing here computes an experiment."""

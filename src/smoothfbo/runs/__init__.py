@@ -1,1 +1,0 @@
-"""Running experiments and keeping their files."""

@@ -1,0 +1,224 @@
+"""The charts of a stream's run, from its stored tables; what is read at a time does not grow with them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from smoothfbo.harness.charts import Chart, HeatMap, Series
+
+STRETCHES = 240  # of the run, at most, over which charts average
+LAST_ROWS = 200  # whose predictions are shown
+COLOURS = {
+    "smoothfbo": "#009e73", "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
+    "last_value": "#777777",
+}  # fmt: skip
+BEST_COLOUR = "#d55e00"
+
+
+def label(method: str) -> str:
+    """A method in words."""
+    kind, _, number = method.rpartition("_")
+    if kind in ("forgetting", "window"):
+        return f"{kind}, {number} blocks"
+    return {
+        "smoothfbo": "SmoothFBO", "unsmoothed": "FBO, without smoothing", "last_block": "last block only",
+        "all_past": "all of the past", "last_value": "last value",
+    }[method]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """The blocks of a run, averaged over stretches of equal length; the first axis of every array is the stretch."""
+
+    row: np.ndarray
+    """The last row of a stretch."""
+    block: np.ndarray
+    """The mean number of blocks before."""
+    known: np.ndarray
+    """Rows whose error counts."""
+    memory: np.ndarray
+    weights: np.ndarray
+    losses: dict[str, np.ndarray]
+    """Sums of the losses, by method."""
+
+    def recent(self, method: str) -> np.ndarray:
+        """The mean loss within each stretch."""
+        return _ratio(self.losses[method], self.known)
+
+    def running(self, method: str) -> np.ndarray:
+        """The mean loss from the first row to the end of each stretch."""
+        return _ratio(np.cumsum(self.losses[method]), np.cumsum(self.known))
+
+
+def read_stretches(path: Path, rows_per_block: int) -> Stretches:
+    """blocks.parquet, portion by portion."""
+    with pq.ParquetFile(path) as file:
+        total = file.metadata.num_rows
+        length = max(-(-total // STRETCHES), 1)
+        count = -(-total // length)
+        sums: dict[str, np.ndarray] = {}
+        done, last_row = 0, np.zeros(count)
+        for batch in file.iter_batches(65_536):
+            place = (done + np.arange(batch.num_rows)) // length
+            columns = {name: batch[name].to_numpy(zero_copy_only=False).astype(float) for name in batch.schema.names}
+            last_row[place] = columns["first_row"] + rows_per_block - 1
+            for name, values in columns.items():
+                weighted = values * columns["known"] if name.startswith("loss_") else values
+                sums[name] = sums.get(name, 0) + np.bincount(place, weighted, minlength=count)
+            done += batch.num_rows
+    blocks = np.bincount(np.arange(total) // length, minlength=count)
+    rates = sum(name.startswith("weight_") for name in sums)
+    return Stretches(
+        row=last_row,
+        block=sums["block"] / blocks,
+        known=sums["known"],
+        memory=sums["memory"] / blocks,
+        weights=np.stack([sums[f"weight_{k}"] / blocks for k in range(rates)], axis=1),
+        losses={name.removeprefix("loss_"): values for name, values in sums.items() if name.startswith("loss_")},
+    )
+
+
+def _ratio(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return np.where(counts > 0, values / np.maximum(counts, 1), np.nan)
+
+
+def _over(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(others > 0, values / others, np.nan)
+
+
+def error_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Chart]:
+    best, error = summary["best_reference"], summary["error_name"]
+    shown = ("last_value", "all_past", "unsmoothed", best, "smoothfbo")  # those that others would hide are in the table
+    shown = [name for name in dict.fromkeys(shown) if name in stretches.losses]
+
+    def lines(values: Any) -> list[Series]:
+        return [
+            Series(
+                label(name) + (" (best fixed forgetting in hindsight)" if name == best else ""),
+                stretches.row, values(name), colour=BEST_COLOUR if name == best else COLOURS[name],
+                dashed=name == best,
+            )
+            for name in shown
+        ]  # fmt: skip
+
+    logarithmic = not summary["is_classification"]
+    yield Chart(
+        "running_error", "Error so far", f"The {error} of all rows from the first to this one. Every row was predicted "
+        "before its target was used, by all methods from the same features.", "row", error, lines(stretches.running),
+        log_y=logarithmic,
+    )  # fmt: skip
+    yield Chart(
+        "recent_error", "Error over time", f"The {error} within each of {len(stretches.row)} stretches of the rows. "
+        "Dotted lines: detected changes.", "row", error, lines(stretches.recent), log_y=logarithmic,
+        marks=[float(change["row"]) for change in summary["changes"]],
+    )  # fmt: skip
+    if best and best in stretches.losses:
+        yield Chart(
+            "relative_error", "Error so far, relative to the best fixed forgetting",
+            f"1 is {label(best)}, which is known to be the best only at the end; below 1 is better. Dashed: windows.",
+            "row", "ratio",
+            [Series(label(name), stretches.row, _over(stretches.running(name), stretches.running(best)),
+                    colour=colour, dashed=dashed)
+             for name, colour, dashed in _all_methods(stretches) if name not in (best, "last_block", "last_value")],
+        )  # fmt: skip
+
+
+def _all_methods(stretches: Stretches) -> Iterator[tuple[str, str, bool]]:
+    """(method, colour, dashed): windows are dashed; the longer a memory, the lighter. SmoothFBO comes last, on top."""
+    for kind in ("forgetting", "window"):
+        names = [name for name in stretches.losses if name.startswith(kind)]
+        for index, name in enumerate(names):
+            share = index / max(len(names) - 1, 1)
+            red, green, blue = (round(a + share * (b - a)) for a, b in ((80, 190), (20, 175), (110, 215)))
+            yield name, f"#{red:02x}{green:02x}{blue:02x}", kind == "window"
+    for name, colour in reversed(COLOURS.items()):
+        if name in stretches.losses:
+            yield name, colour, False
+
+
+def memory_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Chart | HeatMap]:
+    memories = [f"{2**k}" for k in range(stretches.weights.shape[1] - 1)]
+    marks = [float(change["row"]) for change in summary["changes"]]
+    yield Chart(
+        "memory", "Memory over time", "How many blocks the learned weights look back (geometric mean of the memories). "
+        "It falls when the past no longer helps; dotted lines: detected changes.", "row", "blocks",
+        [Series("memory", stretches.row, stretches.memory, colour=COLOURS["smoothfbo"])], log_y=True, marks=marks,
+    )  # fmt: skip
+    yield HeatMap(
+        "weights", "Learned weights of the memories", "λ as weights w_k over the forgetting rates, each with a memory "
+        "of so many blocks; SmoothFBO tunes them so that the newest block would have been predicted best.",
+        "row", "memory (blocks)", "weight", stretches.row, np.arange(len(memories) + 1), stretches.weights.T,
+        [*memories, "all"],
+    )  # fmt: skip
+    ages, shares = shares_by_age(stretches)
+    yield HeatMap(
+        "ages", "How old the trusted rows are", "The part of the fit's weight on blocks of each age. Ages are those "
+        "of the block when the next one is predicted.", "row", "age (blocks)", "share of the weight", stretches.row,
+        np.arange(len(ages)), shares, ages,
+    )  # fmt: skip
+
+
+def shares_by_age(stretches: Stretches) -> tuple[list[str], np.ndarray]:
+    """Σ_k w_k Σ_{s in group} ρ_k^(s−1) / Σ_{s ≤ t} ρ_k^(s−1), for ages s in groups 1, 2, 3–4, 5–8, …"""
+    rates = stretches.weights.shape[1]
+    past = np.maximum(stretches.block, 1)
+    ends = [2.0**k for k in range(rates - 1)] + [np.inf]
+    until = np.zeros((len(ends) + 1, len(past)))
+    for row, end in enumerate(ends, 1):
+        for k in range(rates):
+            retention = 1 - 2.0**-k if k < rates - 1 else 1.0
+            reached = np.minimum(end, past)
+            part = reached / past if retention == 1 else (1 - retention**reached) / (1 - retention**past)
+            until[row] += stretches.weights[:, k] * part
+    starts = [1, *(int(end) + 1 for end in ends[:-1])]
+    names = [str(a) if a == b else f"{a}–{b:.0f}" for a, b in zip(starts[:-1], ends[:-1], strict=True)]
+    return [*names, f"{starts[-1]} or more"], np.diff(until, axis=0)
+
+
+def last_predictions(path: Path, target: str) -> Chart:
+    """Predictions and truth of the last rows."""
+    with pq.ParquetFile(path) as file:
+        groups, rows, group = [], 0, file.num_row_groups
+        while group > 0 and rows < LAST_ROWS:
+            group -= 1
+            groups.insert(0, file.read_row_group(group, columns=["row", "target", "prediction"]))
+            rows += groups[0].num_rows
+        table = pa.concat_tables(groups)
+    frame = table.slice(max(table.num_rows - LAST_ROWS, 0)).to_pandas()
+    return Chart(
+        "predictions", "Predictions and truth, last rows", f"The last {len(frame)} rows; every prediction was made "
+        "before the target was used.", "row", target,
+        [Series("truth", frame["row"], frame["target"], colour="#000000"),
+         Series("SmoothFBO", frame["row"], frame["prediction"], colour=COLOURS["smoothfbo"], dashed=True)],
+    )  # fmt: skip
+
+
+def count_pairs(path: Path) -> dict[tuple[str, str], int]:
+    """How often each class was predicted for each true class."""
+    counts: dict[tuple[str, str], int] = {}
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(65_536, columns=["target", "prediction"]):
+            pairs = pa.Table.from_batches([batch]).drop_null().group_by(["target", "prediction"])
+            for pair in pairs.aggregate([([], "count_all")]).to_pylist():
+                key = pair["target"], pair["prediction"]
+                counts[key] = counts.get(key, 0) + pair["count_all"]
+    return counts
+
+
+def times_of(path: Path, rows: list[int]) -> dict[int, str]:
+    """The times of these rows, where the table has times."""
+    found: dict[int, str] = {}
+    with pq.ParquetFile(path) as file:
+        if "time" not in file.schema_arrow.names or not rows:
+            return found
+        for batch in file.iter_batches(65_536, columns=["row", "time"]):
+            first = batch["row"][0].as_py()
+            here = [row for row in rows if first <= row < first + batch.num_rows]
+            found |= {row: str(batch["time"][row - first].as_py()) for row in here}
+    return found

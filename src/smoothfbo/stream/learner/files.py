@@ -1,0 +1,99 @@
+"""A learner in one file: plain arrays and text, no code; with its version, checked when it is read."""
+
+import dataclasses
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.learner.learner import Learner, Rows, double_precision
+from smoothfbo.stream.learner.specification import Specification
+
+FORMAT = "smoothfbo learner"
+VERSION = 1
+
+
+def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
+    """Write the learner, and `content` (anything JSON can hold) beside it; the file is complete or absent."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "specification": dataclasses.asdict(learner.spec),
+        "content": content,
+    }
+    arrays: dict[str, Any] = {
+        f"state{jax.tree_util.keystr(key)}": np.asarray(leaf) for key, leaf in _leaves(learner.state)
+    }
+    arrays |= {f"pending.{name}": column for name, column in learner.pending._asdict().items()}
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    temporary = path.with_name(f".partial-{path.name}")
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, header=text, **arrays)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path) -> tuple[Learner, dict[str, Any]]:
+    """The learner as it was saved, and what was saved beside it."""
+    try:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(bytes(arrays.pop("header")).decode())
+        if header["format"] != FORMAT:
+            raise ValueError(header["format"])
+        version = header["version"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise UsageError(f"{path} is not the state of a learner, or it is damaged.") from error
+    if version != VERSION:
+        raise UsageError(f"{path} has version {version}; this program reads version {VERSION}. Start a new state.")
+    try:
+        chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
+        learner = Learner(Specification(**chosen))
+        learner.state = _filled(learner.state, arrays)
+        learner.pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
+        _check_pending(learner)
+        return learner, header["content"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
+
+
+def _name(key: Any) -> str:
+    return f"state{jax.tree_util.keystr(key)}"
+
+
+def _leaves(tree: Any) -> list[tuple[Any, Any]]:
+    return jax.tree_util.tree_leaves_with_path(tree)
+
+
+def _filled(state: Any, arrays: dict[str, np.ndarray]) -> Any:
+    leaves = []
+    for key, leaf in _leaves(state):
+        name = _name(key)
+        if name not in arrays:
+            raise ValueError(f"{name} is missing")
+        value = arrays[name]
+        if value.shape != leaf.shape or value.dtype != leaf.dtype:
+            raise ValueError(f"{name} is {value.dtype}{list(value.shape)}, not {leaf.dtype}{list(leaf.shape)}")
+        leaves.append(value)
+    with double_precision():
+        return jax.tree.unflatten(jax.tree.structure(state), [jnp.array(leaf) for leaf in leaves])
+
+
+def _check_pending(learner: Learner) -> None:
+    rows = {column.shape[0] for column in learner.pending}
+    if (
+        len(rows) != 1
+        or rows.pop() >= learner.spec.block
+        or learner.pending.features.shape[1:] != (learner.spec.features,)
+    ):
+        raise ValueError("the rows of the last block do not fit")

@@ -1,0 +1,309 @@
+"""The rounds of the learner as one compiled program: predict a block, then learn from it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from smoothfbo.algebra import solve_positive
+from smoothfbo.functions import Linear, Network
+from smoothfbo.hypergradients.base import inner_objective
+from smoothfbo.online import Online, State
+from smoothfbo.problem import Data, Samples
+from smoothfbo.stream.learner import problem as bilevel
+from smoothfbo.stream.learner.memory import (
+    Memory,
+    change_units,
+    no_memory,
+    remember,
+    representative_rows,
+    second_moments,
+)
+from smoothfbo.stream.learner.moments import Moments, extend, no_moments, standardise
+from smoothfbo.stream.learner.rows import RowMemory, add_rows, no_rows, row_samples
+from smoothfbo.stream.learner.specification import Specification
+
+
+class Block(NamedTuple):
+    """Rows as they arrive. `target` is a number, or the index of a class; NaN where it is missing.
+
+    `previous` is the newest target that is known when the row is predicted, NaN if there is none.
+    """
+
+    features: Float[Array, "*blocks rows columns"]
+    target: Float[Array, "*blocks rows"]
+    previous: Float[Array, "*blocks rows"]
+
+
+class LearnerState(NamedTuple):
+    """All that the next block needs. `learners` has a first axis: SmoothFBO and, as a reference, FBO."""
+
+    features: Moments
+    target: Moments
+    memory: Memory
+    rows: RowMemory | None  # only for a network
+    learners: State
+    references: Float[Array, "references outputs coefficients"]
+
+
+class BlockResult(NamedTuple):
+    """What came of a block; the methods are SmoothFBO, then the references.
+
+    - `predictions`: numbers, or indices of classes.
+    - `scores`: SmoothFBO's outputs for every class (regression: the number).
+    - `weights`: the w_k that SmoothFBO used for this block.
+    - `finite`: False where a round was skipped because its gradient was not finite.
+    """
+
+    predictions: Float[Array, "*blocks methods rows"]
+    scores: Float[Array, "*blocks rows classes"]
+    weights: Float[Array, "*blocks rates"]
+    finite: Bool[Array, "*blocks"]
+
+
+class Rounds:
+    """Functions of a specification: `init` and `advance`, which is compiled once."""
+
+    def __init__(self, spec: Specification):
+        self.spec = spec
+        self.retention = bilevel.retention_rates(spec.rates)
+        self.smoothing = (spec.smoothing, 1) if spec.with_references else (spec.smoothing,)
+        self.problem = bilevel.bilevel_problem(spec.is_classification)
+        self.predictor: Linear | Network = bilevel.linear(spec.outputs, spec.ridge)
+        if spec.network:
+            inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
+            self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
+        self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
+
+    def init(self) -> LearnerState:
+        spec = self.spec
+        memory = no_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
+        rows = no_rows(spec.network_blocks, spec.block, spec.features + 1, spec.outputs) if spec.network else None
+        # The shapes of a round, with some curvature, for the checks of the algorithm.
+        example = jnp.ones((spec.rates, spec.size, spec.size)) + jnp.eye(spec.size)
+        shown = no_rows(spec.network_blocks, spec.block, spec.features + 1, spec.outputs) if spec.network else None
+        if shown is not None:
+            shown = shown._replace(inputs=jnp.ones_like(shown.inputs), known=jnp.ones_like(shown.known))
+        block_rows = jnp.ones((spec.block, spec.features + 1)), jnp.ones((spec.block, spec.outputs))
+        data = Data(
+            self._inner_samples(example, shown),
+            self._outer_samples(example[0], *block_rows, jnp.ones(spec.block), jnp.ones(())),
+        )
+        keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
+        states = [
+            self._algorithm(jnp.asarray(window, jnp.int32)).init(keys[0], jnp.zeros(spec.rates), data)
+            for window in self.smoothing
+        ]
+        count = spec.rates + len(spec.windows) if spec.with_references else 0
+        return LearnerState(
+            features=no_moments(spec.features),
+            target=no_moments(spec.outputs),
+            memory=memory,
+            rows=rows,
+            learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+            references=jnp.zeros((count, spec.outputs, spec.features + 1)),
+        )
+
+    def _advance(
+        self, state: LearnerState, blocks: Block, count: Int[Array, ""], learn: Int[Array, ""]
+    ) -> tuple[LearnerState, BlockResult]:
+        """Predict the first `count` blocks one after the other and learn from the first `learn` of them.
+
+        `blocks` has room for more; how many are used is traced, so one program serves long files and single rows, and
+        gives the same bits for both.
+        """
+
+        def one(index: Array, carry: tuple[LearnerState, BlockResult]) -> tuple[LearnerState, BlockResult]:
+            state, results = carry
+            block = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
+            outputs, result = self._predict(state, block)
+            state, finite = jax.lax.cond(
+                index < learn,
+                lambda: self._learn(state, block, outputs),
+                lambda: (state, jnp.asarray(True)),
+            )
+            result = result._replace(finite=finite)
+            results = jax.tree.map(
+                lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
+            )
+            return state, results
+
+        first = jax.tree.map(lambda leaf: leaf[0], blocks)
+        shapes = jax.eval_shape(lambda: self._predict(state, first)[1])
+        room = blocks.target.shape[0]
+        empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
+        return jax.lax.fori_loop(0, count, one, (state, empty))
+
+    def _predict(self, state: LearnerState, block: Block) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
+        spec = self.spec
+        inputs = _with_constant(standardise(block.features, state.features, spec.clip))
+        lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
+            state.learners.hypergradient.inner.params
+        )
+        references = jnp.einsum("rop,np->rno", state.references, inputs)
+        previous = self._previous(state, block.previous)
+        outputs = jnp.concatenate([lanes, references])
+        if not spec.is_classification:
+            outputs = outputs * state.target.spread + state.target.mean
+        # Before anything was learnt, every method says what it saw last.
+        outputs = jnp.where(state.memory.blocks > 0, outputs, previous)
+        if spec.with_references:
+            outputs = jnp.concatenate([outputs, previous[None]])
+        if spec.is_classification:
+            scores = jnp.concatenate([1 - jnp.sum(outputs, axis=2, keepdims=True), outputs], axis=2)
+            predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
+        else:
+            scores, predictions = outputs, outputs[:, :, 0]
+        # Before the first target nothing can be said.
+        nothing = jnp.isnan(block.previous) & (state.memory.blocks == 0)
+        predictions = jnp.where(nothing, jnp.nan, predictions)
+        result = BlockResult(
+            predictions=predictions,
+            scores=scores[0],
+            weights=bilevel.weights(state.learners.outer[0]),
+            finite=jnp.asarray(True),
+        )
+        return outputs[: len(self.smoothing)], result
+
+    def _previous(self, state: LearnerState, previous: Float[Array, " rows"]) -> Float[Array, "rows outputs"]:
+        if self.spec.is_classification:
+            return self._target(jnp.where(jnp.isnan(previous), 0, previous))
+        return jnp.where(jnp.isnan(previous)[:, None], state.target.mean, previous[:, None])
+
+    def _target(self, target: Float[Array, " rows"]) -> Float[Array, "rows outputs"]:
+        """The number itself; in classification the indicators of all classes but the first."""
+        if not self.spec.is_classification:
+            return target[:, None]
+        return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
+
+    def _learn(
+        self, state: LearnerState, block: Block, played: Float[Array, "lanes rows outputs"]
+    ) -> tuple[LearnerState, Bool[Array, ""]]:
+        spec = self.spec
+        known = ~jnp.isnan(block.target)
+        target = self._target(jnp.where(known, block.target, 0))
+        features = extend(state.features, block.features, ~jnp.isnan(block.features))
+        moments = state.target
+        if not spec.is_classification:
+            moments = extend(state.target, target, known[:, None])
+        mask = known.astype(target.dtype)
+
+        # The constant 1 is the same number in all units: centre 0, spread 1.
+        centre = _join(features.mean, moments.mean, 0.0)
+        spread = _join(features.spread, moments.spread, 1.0)
+        is_first = state.memory.blocks == 0
+        memory = state.memory._replace(
+            origin=jnp.where(is_first, centre, state.memory.origin),
+            unit=jnp.where(is_first, spread, state.memory.unit),
+        )
+        inputs = _with_constant(standardise(block.features, features, spec.clip))
+        goal = (target - moments.mean) / moments.spread
+        z = jnp.concatenate([inputs, goal], axis=1)
+        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
+
+        def current(grams: Array) -> Array:
+            factor, shift = memory.unit / spread, (memory.origin - centre) / spread
+            return jax.vmap(lambda gram: change_units(gram, factor, shift, spec.constant))(grams)
+
+        # The loss of the predictions that were made is the scale of the outer loss: F becomes log F.
+        if spec.is_classification:
+            loss = jax.vmap(jax.vmap(bilevel.score_loss), in_axes=(0, None))(played, target)
+        else:
+            loss = jnp.sum(((played - target) / moments.spread) ** 2, axis=2)
+        smallest = bilevel.SMALLEST_SCALE["classification" if spec.is_classification else "regression"]
+        scale = jnp.maximum((loss @ mask) / jnp.maximum(jnp.sum(mask), 1), smallest)
+
+        inner = self._inner_samples(current(memory.decayed), state.rows)
+        newest = current(gram[None])[0]
+
+        def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:
+            outer = self._outer_samples(newest, inputs, goal, mask, scale)
+            learner, info = self._algorithm(window).step(learner, Data(inner, outer))
+            return learner, info.finite
+
+        windows = jnp.asarray(self.smoothing, jnp.int32)
+        learners, finite = jax.vmap(step)(state.learners, windows, scale)
+
+        memory = remember(
+            memory,
+            gram,
+            jnp.asarray(self.retention),
+            spec.windows if spec.with_references else (),
+        )
+        rows = None if state.rows is None else add_rows(state.rows, inputs, goal, mask)
+        means = current(memory.decayed)
+        learners = jax.vmap(lambda learner: self._refit(learner, means, rows))(learners)
+        references = state.references
+        if spec.with_references:
+            references = self._closed_forms(jnp.concatenate([means, current(memory.windows)]))
+        return LearnerState(features, moments, memory, rows, learners, references), jnp.all(finite)
+
+    def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
+        """The predictor under the new weights and with the newest block: the one that predicts the next block."""
+        if rows is None:
+            mixed = jnp.einsum("k,kij->ij", bilevel.weights(learner.outer), means)
+            samples = self._representatives(representative_rows(mixed), jnp.ones((self.spec.size, self.spec.rates)))
+        else:
+            samples = row_samples(rows, jnp.asarray(self.retention))
+        objective = inner_objective(self.problem, learner.outer, samples)
+        key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
+        inner = self.predictor.fit(learner.hypergradient.inner, objective, key)
+        return learner._replace(hypergradient=learner.hypergradient._replace(inner=inner))
+
+    def _closed_forms(self, means: Float[Array, "references size size"]) -> Float[Array, "references outputs p"]:
+        """(G_xx + ridge·I) wᵀ = G_xy for every reference."""
+        p = self.spec.constant + 1
+        ridge = self.spec.ridge * jnp.eye(p)
+
+        def solve(mean: Array) -> Array:
+            return jax.vmap(lambda right: solve_positive(mean[:p, :p] + ridge, right))(mean[p:, :p])
+
+        return jax.vmap(solve)(means)
+
+    def _inner_samples(self, means: Float[Array, "rates size size"], rows: RowMemory | None) -> Samples:
+        if rows is not None:
+            return row_samples(rows, jnp.asarray(self.retention))
+        roots = jax.vmap(representative_rows)(means)
+        share = jnp.repeat(jnp.eye(self.spec.rates), self.spec.size, axis=0)
+        return self._representatives(roots.reshape(-1, self.spec.size), share)
+
+    def _representatives(self, rows: Float[Array, "n size"], share: Float[Array, "n rates"]) -> Samples:
+        p = self.spec.constant + 1
+        return Samples(rows[:, :p], {"target": rows[:, p:], "share": share * jnp.asarray(float(len(rows)))})
+
+    def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
+        """The newest block; its mean loss is divided by `scale`."""
+        if self.spec.network or self.spec.is_classification:
+            factor = known * (known.shape[0] / jnp.maximum(jnp.sum(known), 1)) / scale
+            return Samples(inputs, {"target": goal, "factor": factor})
+        p = self.spec.constant + 1
+        rows = representative_rows(mean)
+        factor = jnp.full(self.spec.size, float(self.spec.size)) / scale
+        return Samples(rows[:, :p], {"target": rows[:, p:], "factor": factor})
+
+    def _algorithm(self, window: Int[Array, ""]) -> Online:
+        spec = self.spec
+        return bilevel.learning_algorithm(
+            self.problem, self.predictor, window, spec.smoothing, spec.step, spec.limit, spec.depth
+        )
+
+
+def grow(old: PyTree, new: PyTree) -> PyTree:
+    """The state `new` of a learner with more outputs, filled with what `old` has learnt: outputs stand last."""
+
+    def fill(former: Array, fresh: Array) -> Array:
+        if former.shape == fresh.shape:
+            return former
+        return fresh.at[tuple(slice(0, n) for n in former.shape)].set(former)
+
+    return jax.tree.map(fill, old, new)
+
+
+def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:
+    return jnp.concatenate([features, jnp.ones((features.shape[0], 1), features.dtype)], axis=1)
+
+
+def _join(features: Array, target: Array, constant: float) -> Array:
+    return jnp.concatenate([features, jnp.full(1, constant), target])

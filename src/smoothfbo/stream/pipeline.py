@@ -1,0 +1,242 @@
+"""`smoothfbo stream`: a table in one pass, predictions before targets, references on the same rows."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.config import StreamConfig
+from smoothfbo.stream.learner.learner import BLOCKS_PER_CALL, Rows
+from smoothfbo.stream.reading.reader import OpenTable
+from smoothfbo.stream.records import BlockRecords, prediction_table
+from smoothfbo.stream.session import Session, new_session, open_session, save_session
+
+CALLS_PER_PIECE = 16  # between two reports of progress; a network is slower and reports after every call
+
+
+@runtime_checkable
+class StreamSink(Protocol):
+    """Takes what a run produces, portion by portion: one row per input row, and one row per block."""
+
+    def predictions(self, table: pa.Table) -> None: ...
+
+    def blocks(self, table: pa.Table) -> None: ...
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """Told after every piece. `errors` are the running errors of SmoothFBO ("smoothfbo") and of the references."""
+
+    rows: int
+    rows_per_second: float
+    """After the first block, which compiles."""
+    errors: dict[str, float]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class StreamResults:
+    """What a run comes to. `fault` is what ended it before the end of the table; everything before it is kept."""
+
+    rows: int
+    table_rows: int
+    """Of this table: `rows`, and the errors, are of all since the learner began."""
+    block: int
+    """Rows of a block."""
+    blocks: int
+    is_classification: bool
+    error_name: str
+    """"mean squared error" or "error rate"."""
+    errors: dict[str, float]
+    absolute_errors: dict[str, float]
+    """Mean absolute errors; empty in classification."""
+    changes: list[dict[str, int]]
+    """Detected changes: `row` and `block` where the data changed, and `seen_in_block`, where it showed."""
+    notes: list[str]
+    missing: dict[str, int]
+    constant_features: list[str]
+    features: list[str]
+    classes: list[str]
+    skipped_rounds: int
+    seconds: float
+    rows_per_second: float
+    """After the first block, which compiles."""
+    fault: UsageError | None = field(default=None)
+
+    @property
+    def best_reference(self) -> str | None:
+        """The fixed-forgetting reference with the least error, chosen in hindsight."""
+        return best_reference(self.errors)
+
+    def summary(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        best = self.best_reference or ""
+        content = {name: value for name, value in vars(self).items() if name != "fault"}
+        return content | {
+            "best_reference": best or None,
+            "ratio_to_best_reference": self.errors["smoothfbo"] / self.errors[best] if self.errors.get(best) else None,
+            "fault": None if self.fault is None else str(self.fault),
+        }
+
+
+def best_reference(errors: dict[str, float]) -> str | None:
+    """The fixed-forgetting reference with the least error so far."""
+    fixed = {k: v for k, v in errors.items() if k not in ("smoothfbo", "unsmoothed", "last_value")}
+    return min(fixed, key=fixed.__getitem__) if fixed else None
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """A table and the learner that goes through it; the first `done` rows of the table were processed already."""
+
+    table: OpenTable
+    session: Session
+    done: int = 0
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """The rows that are left. The first block comes alone, so that the time of compilation shows by itself.
+
+        Pieces end in the same places whether a run was interrupted between two of them or not.
+        """
+        config = self.session.config
+        size = config.rows_per_block * BLOCKS_PER_CALL * (1 if config.predictor == "network" else CALLS_PER_PIECE)
+        skip, is_first = self.done, self.done == 0
+        for portion in self.table:
+            at = min(skip, portion.num_rows)
+            skip -= at
+            while at < portion.num_rows:
+                end = at + (config.rows_per_block if is_first else size)
+                yield portion.slice(at, end - at)
+                at, is_first = end, False
+
+
+def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path | None = None) -> OpenStream:
+    """Open the table and start, or go on with, a learner.
+
+    `state` is where a run over earlier rows ended, and is ignored if it does not exist; `snapshot` is where a run over
+    this very table was interrupted.
+    """
+    if snapshot is not None:
+        table, session = open_session(config, snapshot)
+        return OpenStream(table, session, session.encoder.rows)
+    if state is not None and state.exists():
+        table, session = open_session(config, state)
+        session.encoder.rows = 0  # a new table
+        return OpenStream(table, session)
+    return OpenStream(*new_session(config))
+
+
+def run_stream(
+    config: StreamConfig,
+    sink: StreamSink | None = None,
+    progress: Callable[[StreamProgress], None] | None = None,
+    state: Path | None = None,
+) -> StreamResults:
+    """Go through the table once; memory does not grow with it.
+
+    `state` is a file that the learner is read from, if it exists, and written to at the end: the next call goes on with
+    the next rows and gives the predictions of an uninterrupted run. A fault in the table ends the run and is returned
+    in the results; mistakes that show before the first row are raised.
+    """
+    opened = open_stream(config, state)
+    results = at_the_end(go_through(opened.session, opened.pieces(), sink, progress), opened.session)
+    if state is not None:
+        save_session(opened.session, state)
+    return results
+
+
+def go_through(
+    session: Session,
+    pieces: Iterator[pa.Table],
+    sink: StreamSink | None = None,
+    progress: Callable[[StreamProgress], None] | None = None,
+    after_piece: Callable[[Session], None] | None = None,
+) -> StreamResults:
+    """Predict and learn piece by piece. After `after_piece` everything before it can be taken up from the session."""
+    records = BlockRecords(session)
+    clock = Clock(session.rows)
+    fault: UsageError | None = None
+    while fault is None:
+        try:
+            piece = next(pieces, None)
+        except UsageError as error:
+            fault = error
+            break
+        if piece is None:
+            break
+        encoded, fault = session.encoder.encode(piece)
+        session.look_for_odd_values(encoded.features)
+        start = session.rows
+        outcome = session.learner.process(Rows(encoded.features, encoded.target, encoded.previous))
+        session.add(encoded.target, outcome)
+        if sink is not None:
+            sink.predictions(prediction_table(session, start, encoded, outcome))
+        blocks = records.add(start, encoded.target, outcome)
+        if sink is not None and blocks is not None:
+            sink.blocks(blocks)
+        if after_piece is not None:
+            after_piece(session)
+        clock.add(session.rows)
+        if progress is not None:
+            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
+    return _results(session, clock, fault)
+
+
+def at_the_end(results: StreamResults, session: Session) -> StreamResults:
+    """The results of a whole table; if no row of it could be judged, that is a fault."""
+    if session.known or results.fault is not None:
+        return results
+    column = f"column {session.schema.target!r}"
+    what = f"{session.config.data}: {column} has no value that could be predicted, so there is no error to tell."
+    return replace(results, fault=UsageError(what))
+
+
+class Clock:
+    """Rows per second after the first piece, which compiles."""
+
+    def __init__(self, rows: int):
+        self._started = time.perf_counter()
+        self._now = self._started
+        self._begin: tuple[int, float] = (rows, self._started)
+        self._rows, self._pieces = rows, 0
+
+    def add(self, rows: int) -> None:
+        self._rows, self._now, self._pieces = rows, time.perf_counter(), self._pieces + 1
+        if self._pieces == 1:
+            self._first = rows, self._now
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    @property
+    def rows_per_second(self) -> float:
+        rows, since = self._first if self._pieces > 1 else self._begin
+        return (self._rows - rows) / max(self._now - since, 1e-9)
+
+
+def _results(session: Session, clock: Clock, fault: UsageError | None) -> StreamResults:
+    return StreamResults(
+        rows=session.rows,
+        table_rows=session.encoder.rows,
+        block=session.config.rows_per_block,
+        blocks=session.blocks,
+        is_classification=session.schema.is_classification,
+        error_name="error rate" if session.schema.is_classification else "mean squared error",
+        errors=session.errors(),
+        absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
+        changes=session.changes,
+        notes=list(session.notes),
+        missing={name: count for name, count in session.encoder.missing.items() if count},
+        constant_features=session.encoder.constant_columns,
+        features=session.encoder.names,
+        classes=session.encoder.classes,
+        skipped_rounds=session.skipped,
+        seconds=clock.seconds,
+        rows_per_second=clock.rows_per_second,
+        fault=fault,
+    )

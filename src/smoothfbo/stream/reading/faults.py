@@ -1,0 +1,52 @@
+"""Faults of values: infinite numbers, missing values where they are refused; each with its row and column."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.reading.schema import Schema, is_number
+
+compute: Any = pyarrow.compute  # its functions are made when it is imported
+
+
+def good_rows(
+    table: pa.Table, schema: Schema, done: int, missing: str, source: str
+) -> tuple[pa.Table, UsageError | None]:
+    """The rows before the first fault, in uniform types, and the fault; `done` rows came before this table."""
+    table = _uniform_types(table, schema)
+    faults = []
+    for column in schema.columns:
+        values = table[column.name]
+        if column.kind == "numeric":
+            faults += _first(compute.is_inf(values), f"column {column.name!r}: an infinite value")
+        if missing == "error":
+            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (--missing error)")
+        elif column.name == schema.time:
+            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing time")
+    if not faults:
+        return table, None
+    row, what = min(faults)
+    return table.slice(0, row), UsageError(f"{source}, row {done + row + 1}, {what}.")
+
+
+def _first(flags: pa.ChunkedArray, what: str) -> list[tuple[int, str]]:
+    position = compute.index(flags, pa.scalar(True)).as_py()
+    return [(position, what)] if position >= 0 else []
+
+
+def _uniform_types(table: pa.Table, schema: Schema) -> pa.Table:
+    columns = []
+    for column in schema.columns:
+        values = table[column.name]
+        if column.kind == "numeric" and values.type != pa.float64():
+            if not is_number(values.type) and not pa.types.is_null(values.type):
+                raise UsageError(f"column {column.name!r} holds {values.type}, but held numbers before.")
+            values = values.cast(pa.float64(), safe=False)
+        elif column.kind == "categorical" and values.type != pa.string():
+            values = values.cast(pa.string())
+        if column.kind == "numeric" and compute.any(compute.is_nan(values)).as_py():
+            values = compute.if_else(compute.is_nan(values), pa.scalar(None, pa.float64()), values)
+        columns.append(values)
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))

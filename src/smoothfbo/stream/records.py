@@ -1,0 +1,97 @@
+"""What is written of a run: one row per input row, and one row per block."""
+
+import numpy as np
+import pyarrow as pa
+
+from smoothfbo.stream.learner.changes import effective_memory
+from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.reading import Features
+from smoothfbo.stream.session import Session
+
+
+def prediction_table(session: Session, start: int, encoded: Features, outcome: Outcome) -> pa.Table:
+    """`row` (from 1), the time if there is one, `target`, `prediction`, and the prediction of every reference."""
+    rows = len(encoded.target)
+    columns: dict[str, pa.Array] = {"row": pa.array(np.arange(start + 1, start + rows + 1))}
+    if encoded.time is not None:
+        columns["time"] = encoded.time
+    columns["target"] = _values(session, encoded.target)
+    for name, values in zip(session.methods, outcome.predictions, strict=True):
+        columns["prediction" if name == "smoothfbo" else name] = _values(session, values)
+    if session.schema.is_classification:
+        truth = np.where(np.isnan(encoded.target), 0, encoded.target).astype(int)
+        width = outcome.scores.shape[1]
+        score = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
+        columns["score_of_target"] = pa.array(np.where(np.isnan(encoded.target) | (truth >= width), np.nan, score))
+    return pa.table(columns)
+
+
+def _values(session: Session, values: np.ndarray) -> pa.Array:
+    """Numbers; in classification the names of the classes. Missing is null."""
+    if not session.schema.is_classification:
+        return pa.array(values, from_pandas=True)
+    index = pa.array(values, pa.float64(), from_pandas=True).cast(pa.int32())
+    # A class that the learner has made room for and that has not appeared is never the best.
+    return pa.array(session.encoder.classes, pa.string()).take(index)
+
+
+class BlockRecords:
+    """Puts the losses of rows together to blocks, and looks for changes."""
+
+    def __init__(self, session: Session):
+        self.session = session
+
+    def add(self, start: int, target: np.ndarray, outcome: Outcome) -> pa.Table | None:
+        """The blocks that became full with these rows, as a table; None if there are none."""
+        session, block = self.session, self.session.config.rows_per_block
+        losses, known = session.losses(target, outcome.predictions)
+        full = len(outcome.weights)
+        # Where the blocks end, counted in these rows.
+        ends = (start // block + 1) * block - start + block * np.arange(full)
+        sums, counts = self._by_block(losses, ends), self._by_block(known[None].astype(float), ends)[0]
+        if full:
+            first = np.array(session.pending_loss[:-1])
+            sums[:, 0] += first
+            counts[0] += session.pending_loss[-1]
+        last = int(ends[-1]) if full else 0
+        rest = losses[:, last:].sum(axis=1)
+        old = np.zeros(len(rest)) if full else np.array(session.pending_loss[:-1])
+        session.pending_loss = [
+            *(old + rest).tolist(),
+            int(known[last:].sum()) + (0 if full else session.pending_loss[-1]),
+        ]
+        if not full:
+            return None
+        means = sums / np.maximum(counts, 1)
+        return self._table(outcome, means, counts)
+
+    def _by_block(self, values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        starts = np.concatenate([[0], ends[:-1]])
+        return (
+            np.stack([values[:, a:b].sum(axis=1) for a, b in zip(starts, ends, strict=True)], 1)
+            if len(ends)
+            else values[:, :0]
+        )
+
+    def _table(self, outcome: Outcome, means: np.ndarray, counts: np.ndarray) -> pa.Table:
+        session = self.session
+        block = session.config.rows_per_block
+        numbers = np.arange(session.blocks, session.blocks + len(counts))
+        memories = []
+        for number, weights, loss in zip(numbers.tolist(), outcome.weights, means[0], strict=True):
+            memory = effective_memory(weights, number)
+            memories.append(memory)
+            place = session.detector.update(memory, float(loss))
+            if place is not None:
+                session.changes.append({"row": place * block + 1, "block": place, "seen_in_block": number})
+        session.blocks += len(counts)
+        columns = {
+            "block": numbers,
+            "first_row": numbers * block + 1,
+            "known": counts.astype(np.int64),
+            "memory": np.array(memories),
+            "finite": outcome.finite,
+        }
+        columns |= {f"weight_{k}": outcome.weights[:, k] for k in range(outcome.weights.shape[1])}
+        columns |= {f"loss_{name}": means[i] for i, name in enumerate(session.methods)}
+        return pa.table({name: pa.array(values) for name, values in columns.items()})

@@ -1,0 +1,192 @@
+"""What a run over a table carries along: encoder, learner, sums of errors; and how it is saved and taken up again."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.config import StreamConfig
+from smoothfbo.stream.learner import files
+from smoothfbo.stream.learner.changes import ChangeDetector
+from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
+from smoothfbo.stream.reading.features import MOST_CLASSES
+from smoothfbo.stream.reading.reader import OpenTable
+
+FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is odd
+# What may differ between a run and the one that continues it.
+FREE = ("data", "sort", "missing")
+
+
+class Session:
+    """The state of a run between two portions."""
+
+    def __init__(self, config: StreamConfig, schema: Schema, learner: Learner | None = None):
+        self.config, self.schema = config.for_task(schema.is_classification), schema
+        self.encoder = Encoder(schema, config.all_lags, config.horizon, config.data)
+        self.learner = Learner(specification(self.config, self.encoder)) if learner is None else learner
+        methods = len(self.methods)
+        self.squared, self.absolute, self.known = np.zeros(methods), np.zeros(methods), 0
+        self.blocks, self.skipped = 0, 0
+        self.changes: list[dict[str, int]] = []
+        self.detector = ChangeDetector()
+        self.odd_values: dict[str, str] = {}  # column -> what was found in it
+        # Of the block that is not yet full: the sum of losses per method, and last the number of rows that count.
+        self.pending_loss: list[float] = [0.0] * (methods + 1)
+        self.rows = 0
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("smoothfbo", *self.learner.spec.reference_names)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.schema.notes, *self.odd_values.values())
+
+    def look_for_odd_values(self, features: np.ndarray) -> None:
+        """A note, once for every column, on a value far from all others near it: it may stand for a missing one.
+
+        Features are standardised by all that was seen, so such a value makes its column small for a long time.
+        """
+        numeric = {column.name for column in self.schema.features if column.kind == "numeric"}
+        for index, name in enumerate(self.encoder.names):
+            known = int(np.sum(~np.isnan(features[:, index])))
+            if name not in numeric or name in self.odd_values or known < FEWEST_ROWS:
+                continue
+            low, middle, high = np.nanpercentile(features[:, index], (25, 50, 75))
+            distance = np.nan_to_num(np.abs(features[:, index] - middle))
+            row = int(np.argmax(distance))
+            if high > low and distance[row] > FAR * (high - low):
+                self.odd_values[name] = (
+                    f"column {name!r}, row {self.rows + row + 1:,}: {features[row, index]:g} is far from all else "
+                    f"(half of the values lie in {low:.4g} to {high:.4g}) and spoils the column for long; if it stands "
+                    "for a missing value, leave it empty"
+                )
+
+    def add(self, target: np.ndarray, outcome: Outcome) -> None:
+        """Add the errors of new rows to the sums."""
+        losses, scored = self.losses(target, outcome.predictions)
+        self.squared += losses.sum(axis=1)
+        if not self.schema.is_classification:
+            self.absolute += np.abs(outcome.predictions[:, scored] - target[scored]).sum(axis=1)
+        self.known += int(scored.sum())
+        self.rows += len(target)
+        self.skipped += int((~outcome.finite).sum())
+
+    def losses(self, target: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Squared errors, or 1 where the class is wrong (methods × rows), and which rows count.
+
+        Rows without a target do not, nor those of the very beginning, for which nothing could be said; their loss is 0.
+        """
+        scored = ~np.isnan(target) & ~np.isnan(predictions).any(axis=0)
+        with np.errstate(invalid="ignore"):
+            raw = predictions != target if self.schema.is_classification else (predictions - target) ** 2
+        return np.where(scored, raw, 0.0), scored
+
+    def errors(self, absolute: bool = False) -> dict[str, float]:
+        sums = self.absolute if absolute else self.squared
+        return dict(zip(self.methods, (sums / max(self.known, 1)).tolist(), strict=True))
+
+
+def specification(config: StreamConfig, encoder: Encoder) -> Specification:
+    """The learner that a configuration asks for, with room for the classes of the first block."""
+    schema = encoder.schema
+    if len(schema.classes) > MOST_CLASSES:
+        raise UsageError(f"column {schema.target!r} has more than {MOST_CLASSES} classes in the first block.")
+    return Specification(
+        features=len(encoder.names),
+        outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,
+        is_classification=schema.is_classification,
+        block=config.rows_per_block,
+        rates=config.rates,
+        windows=tuple(config.windows),
+        smoothing=config.smoothing,
+        step=config.step,
+        ridge=config.ridge,
+        with_references=config.references,
+        network=config.predictor == "network",
+        width=config.width,
+        network_blocks=config.network_blocks,
+        network_steps=config.network_steps,
+        network_rate=config.network_rate,
+        seed=config.seed,
+    )
+
+
+def new_session(config: StreamConfig) -> tuple[OpenTable, Session]:
+    table = _open(config, None)
+    try:
+        return table, Session(config, table.schema)
+    except UsageError:
+        table.close()
+        raise
+
+
+def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
+    """Take up a saved run with the next rows; its options must be the same."""
+    learner, content = files.load(path)
+    try:
+        config = config.for_task(content["schema"]["is_classification"])
+        now, before = _options(config), content["options"]
+        for name, value in now.items():
+            if before[name] != value:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is {value}, but {path} was learnt with {before[name]}.")
+        saved = content["schema"]
+        columns = tuple(Column(c["name"], c["kind"], tuple(c["levels"])) for c in saved["columns"])
+        rest: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"
+        }
+        table = _open(config, Schema(columns, **rest))
+        session = Session(config, table.schema, learner)
+        session.encoder.restore(content["encoder"])
+        session.detector.restore(content["detector"])
+        session.squared, session.absolute = np.array(content["squared"]), np.array(content["absolute"])
+        session.known, session.blocks, session.skipped = content["known"], content["blocks"], content["skipped"]
+        session.changes, session.pending_loss = content["changes"], content["pending_loss"]
+        session.rows, session.odd_values = content["rows"], content.get("odd_values", {})
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
+    return table, session
+
+
+def save_session(session: Session, path: Path) -> None:
+    content = {
+        "options": _options(session.config),
+        "schema": dataclasses.asdict(session.schema),
+        "encoder": session.encoder.state(),
+        "detector": session.detector.state(),
+        "squared": session.squared.tolist(),
+        "absolute": session.absolute.tolist(),
+        "known": session.known,
+        "blocks": session.blocks,
+        "skipped": session.skipped,
+        "changes": session.changes,
+        "pending_loss": session.pending_loss,
+        "rows": session.rows,
+        "odd_values": session.odd_values,
+    }
+    files.save(path, session.learner, content)
+
+
+def _options(config: StreamConfig) -> dict[str, Any]:
+    values = dataclasses.asdict(config)
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in FREE}
+
+
+def _open(config: StreamConfig, schema: Schema | None) -> OpenTable:
+    return open_table(
+        config.data,
+        target=config.target,
+        block=config.first_rows,
+        time=config.time,
+        task=config.task,
+        categorical=config.categorical,
+        ignore=config.ignore,
+        missing=config.missing,
+        sort=config.sort,
+        schema=schema,
+    )

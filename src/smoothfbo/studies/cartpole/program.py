@@ -1,0 +1,325 @@
+"""The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from smoothfbo.environments.base import AbstractEnvironment
+from smoothfbo.environments.cartpole import CartPole, Linear
+from smoothfbo.functions import Network
+from smoothfbo.harness.study import Program
+from smoothfbo.hypergradients import (
+    AbstractHypergradient,
+    ConjugateGradient,
+    Explicit,
+    Functional,
+    Identity,
+    Implicit,
+    Pointwise,
+    Unrolled,
+)
+from smoothfbo.online import Info, Online, RunState, State, run, start
+from smoothfbo.smoothing import mixed_average, window_average
+from smoothfbo.studies.cartpole.config import GRID, MOST_AVERAGED, CartPoleConfig
+from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
+from smoothfbo.studies.cartpole.soft_q import TwinQ, WorldModel, soft_q_problem
+
+Settings = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings
+CART_POSITION, POLE_ANGLE = 0, 2  # their places in an observation
+SHOWN_STEPS, SHOWN_EVERY = 200, 4  # of an evaluation's first episode are kept, for pictures
+
+
+class Numbers(NamedTuple):
+    """All that differs between the lanes of a program, so a whole grid is one compilation."""
+
+    seed: Int[Array, "..."]
+    interval: Float[Array, "... 2 2"]  # rewarded angles: (low, high) at the beginning, (low, high) at the end
+    inner_rate: Float[Array, "..."]
+    outer_rate: Float[Array, "..."]
+    target_rate: Float[Array, "..."]
+    temperature: Float[Array, "..."]
+    final_rate: Float[Array, "..."]
+    window: Int[Array, "..."]
+    mix: Float[Array, "..."]
+
+
+class Lane(NamedTuple):
+    """All that a lane needs to go on."""
+
+    run: RunState
+    networks: Float[Array, "kept 2 parameters"]  # the Q networks at the last evaluations, in turn
+
+
+class Evaluation(NamedTuple):
+    returns: Float[Array, " episodes"]
+    lengths: Float[Array, " episodes"]
+    observation: Float[Array, " observation"]  # mean over all steps
+    first: Float[Array, "steps observation"]  # the first episode, step by step; NaN after its end
+
+
+def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
+    """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
+    # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
+    optimiser = optax.sgd(rate) if method == "itd" else optax.adam(rate)
+    inner = Network((q.init, q), optimiser, steps, apply_all=q.of_all)
+    return {
+        "mle": lambda: Explicit(inner),
+        "vep": lambda: Explicit(inner),
+        "fbo": lambda: Functional(inner, Pointwise()),
+        "omd": lambda: Implicit(inner, Identity()),
+        "omd-cg": lambda: Implicit(inner, ConjugateGradient(ridge=1e-5, max_steps=100)),
+        "itd": lambda: Unrolled(inner),
+    }[method]()
+
+
+def learner(
+    method: str,
+    stream: Replay,
+    numbers: Numbers,
+    *,
+    clip: float,
+    capacity: int,
+    rounds: int,
+    inner_steps: int = 1,
+) -> Online:
+    """The online loop of a method: hypergradient, smoothing (with `smooth-` in front), clipping, Adam.
+
+    `capacity` is the largest window among the lanes; after `rounds` the rates have fallen to their final share.
+    """
+
+    def rate(first: Any, updates: int) -> Any:
+        return optax.linear_schedule(first, numbers.final_rate * first, rounds * updates)
+
+    base = method.removeprefix("smooth-")
+    smooth = window_average(numbers.window, capacity=capacity)
+    parts = [mixed_average(numbers.mix, smooth)] if method.startswith("smooth-") else []
+    parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
+    problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), base)
+    hypergradient = hypergradient_of(base, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
+    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
+
+
+Policy = Callable[[Float[Array, " observation"]], Int[Array, ""]]
+
+
+def greedy(q: TwinQ, networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Policy:
+    """The action with the highest mean value of the counted networks: an average of functions, not of parameters."""
+
+    def act(observation: Float[Array, " observation"]) -> Int[Array, ""]:
+        values = jnp.mean(jax.vmap(q.values, in_axes=(0, None))(networks, observation), axis=1)
+        return jnp.argmax(jnp.sum(jnp.where(counted[:, None], values, 0), axis=0))
+
+    return act
+
+
+def evaluate(
+    environment: AbstractEnvironment, policy: Policy, time: Int[Array, ""], key: PRNGKeyArray, episodes: int
+) -> Evaluation:
+    """Episodes of the policy in the environment as it is at `time`."""
+    dtype = jnp.result_type(float)
+    uniform = jax.random.uniform(key, (episodes, environment.random_size), dtype)
+    zero = jnp.zeros(episodes, dtype)
+
+    def one(state: Any, running: Array) -> tuple[Any, Array, Array, Array]:
+        state, outcome = environment.step(state, policy(environment.observe(state)), time)
+        goes_on = jnp.where(outcome.terminated | outcome.truncated, 0, running)
+        seen = jnp.where(running > 0, environment.observe(state), 0)
+        return state, goes_on, running * outcome.reward, seen
+
+    def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Array]:
+        states, running, returns, lengths, total = carry
+        shown = jnp.where(running[0] > 0, environment.observe(jax.tree.map(lambda leaf: leaf[0], states)), jnp.nan)
+        states, goes_on, rewards, seen = jax.vmap(one)(states, running)
+        return (states, goes_on, returns + rewards, lengths + running, total + jnp.sum(seen, axis=0)), shown
+
+    total = jnp.zeros(environment.observation_size, dtype)
+    first = (jax.vmap(environment.reset)(uniform), zero + 1, zero, zero, total)
+    (_, _, returns, lengths, total), shown = jax.lax.scan(step, first, length=environment.step_limit)
+    return Evaluation(returns, lengths, total / jnp.sum(lengths), shown)
+
+
+def record(state: State, info: Info) -> Float[Array, " 5"]:
+    """What is kept of a round, in one row: a store of its own for every number would be a kernel each."""
+    del state
+    finite = info.finite.astype(info.inner_loss.dtype)
+    return jnp.stack([info.inner_loss, info.outer_loss, info.hypergradient_norm, info.used_norm, finite])
+
+
+def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[Program]:
+    """One program per method; its lanes are environments × grid × seeds.
+
+    `settings` fixes the numbers of some methods: `{"fbo": [{"inner_rate": 1e-3, …}, …], …}`, in place of the grid's.
+    """
+    return [_program(config, method, (settings or {}).get(method, [{}])) for method in config.methods]
+
+
+def _grid(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """Every combination of the numbers that the setting leaves open."""
+    choices = {name: (setting[name],) if name in setting else getattr(config, name) for name in GRID}
+    if not method.startswith("smooth-"):
+        choices |= {"window": (1,), "mix": (1.0,)}
+    for values in product(*choices.values()):
+        numbers = dict(zip(GRID, values, strict=True))
+        yield numbers | {"window": int(numbers["window"])}
+
+
+def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str, float]]) -> Program:
+    grid = [numbers for setting in settings for numbers in _grid(config, method, setting)]
+    lanes = tuple(
+        {"method": method, "environment": environment, **numbers, "seed": seed}
+        for environment, numbers in product(config.environment, grid)
+        for seed in range(config.first_seed, config.first_seed + config.seeds)
+    )
+    capacity = max(numbers["window"] for numbers in grid)
+    averaged = averaged_networks(config)
+    kept = max(averaged)
+
+    def parts(numbers: Numbers) -> tuple[Online, Replay]:
+        stream = replay(config, method, numbers)
+        algorithm = learner(
+            method,
+            stream,
+            numbers,
+            clip=config.clip,
+            capacity=capacity,
+            rounds=config.steps,
+            inner_steps=config.inner_steps,
+        )
+        return algorithm, stream
+
+    def begin(numbers: Numbers) -> Lane:
+        algorithm, stream = parts(numbers)
+        key_model, key_run = jax.random.split(jax.random.key(numbers.seed))
+        state = start(algorithm, stream, stream.model.init(key_model), key_run)
+        return Lane(state, jnp.zeros((kept, 2, stream.q.network.parameters)))
+
+    def advance(numbers: Numbers, lane: Lane) -> tuple[Lane, dict[str, Array]]:
+        algorithm, stream = parts(numbers)
+        state = lane.run
+        state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
+        state, trace = run(algorithm, stream, rounds=config.evaluate_every, state=state, record=record)
+        number = state.learner.round // config.evaluate_every - 1  # of this evaluation
+        lane = Lane(state, lane.networks.at[number % kept].set(inner_parameters(state.learner.hypergradient)))
+        age = (number - jnp.arange(kept, dtype=number.dtype)) % kept
+        counted = age < jnp.asarray(averaged, number.dtype)[number]
+        return lane, _row(stream, numbers, lane, counted, trace, config)
+
+    return Program(
+        name=method,
+        lanes=lanes,
+        numbers=_numbers(config, lanes),
+        start=begin,
+        advance=advance,
+        rounds=config.steps,
+        chunk=config.evaluate_every,
+    )
+
+
+def averaged_networks(config: CartPoleConfig) -> list[int]:
+    """How many of the newest networks each evaluation averages: a share of the evaluations up to then."""
+    evaluations = range(1, config.steps // config.evaluate_every + 1)
+    # A hair more than the share: 0.7 · 90 is a little less than 63 in binary fractions.
+    return [min(max(1, math.floor(config.averaged * number + 1e-9)), MOST_AVERAGED) for number in evaluations]
+
+
+def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
+    """The stream of a lane: its environment, memory and target networks."""
+    (first_low, first_high), (last_low, last_high) = numbers.interval
+    environment = CartPole(
+        reward_low=Linear(first_low, last_low, config.steps), reward_high=Linear(first_high, last_high, config.steps)
+    )
+    sizes = environment.observation_size, environment.actions
+    return Replay(
+        environment=environment,
+        q=TwinQ(*sizes, config.q_hidden),
+        model=WorldModel(
+            *sizes, config.model_hidden, environment.observation_limits if config.bounded else None, config.model_leak
+        ),
+        method=method.removeprefix("smooth-"),
+        discount=config.discount,
+        temperature=numbers.temperature,
+        target_rate=numbers.target_rate,
+        exploration=config.exploration,
+        largest_value=largest_value(config.discount, numbers.temperature, environment.actions)
+        if config.bounded_values
+        else None,
+        random_steps=config.random_steps,
+        capacity=config.capacity,
+        batch=config.batch,
+    )
+
+
+def largest_value(discount: float, temperature: Any, actions: int) -> Any:
+    """(1 + α log(actions)) / (1 − γ): rewards of at most 1, and the policy's entropy, for ever."""
+    return (1 + temperature * math.log(actions)) / (1 - discount)
+
+
+def _row(
+    stream: Replay,
+    numbers: Numbers,
+    lane: Lane,
+    counted: Bool[Array, " kept"],
+    trace: Float[Array, "rounds 5"],
+    config: CartPoleConfig,
+) -> dict[str, Array]:
+    """The metrics of a chunk: one row, with means over its rounds, and evaluations at its end, of the averaged networks
+    and of the newest, in the same episodes."""
+    environment, state = stream.environment, lane.run
+    assert isinstance(environment, CartPole)
+    last = state.learner.round - 1
+    # A key with a number of its own for every evaluation, far beyond those that the first splits of a run amount to.
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
+
+    def judged(networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Evaluation:
+        return evaluate(environment, greedy(stream.q, networks, counted), last, key, config.episodes)
+
+    evaluation = judged(lane.networks, counted)
+    newest = judged(inner_parameters(state.learner.hypergradient)[None], jnp.ones(1, bool))
+    now = environment.parameters(last)
+    tally = state.stream.tally
+    inner_loss, outer_loss, raw, used, finite = trace.T
+    row = {
+        "round": last,
+        "return_mean": jnp.mean(evaluation.returns),
+        "return_min": jnp.min(evaluation.returns),
+        "return_max": jnp.max(evaluation.returns),
+        "newest_return": jnp.mean(newest.returns),
+        "episode_length": jnp.mean(evaluation.lengths),
+        "pole_angle": evaluation.observation[POLE_ANGLE],
+        "training_return": tally.returns / tally.episodes,  # NaN where no episode ended
+        "training_episodes": tally.episodes,
+        "training_pole_angle": tally.observations[POLE_ANGLE] / tally.steps,
+        "inner_loss": jnp.mean(inner_loss),
+        "outer_loss": jnp.mean(outer_loss),
+        "hypergradient_norm": jnp.mean(raw),
+        "used_norm": jnp.mean(used),
+        "hypergradient_squares": jnp.sum(raw**2),
+        "used_squares": jnp.sum(used**2),  # summed over chunks it is the paper's proxy of the regret
+        "reward_low": now.reward_low,
+        "reward_high": now.reward_high,
+        "skipped": state.learner.skipped,
+        "finite": finite[-1] > 0,
+        "shown": evaluation.first[:SHOWN_STEPS:SHOWN_EVERY, jnp.array([CART_POSITION, POLE_ANGLE])],
+    }
+    return {name: value[None] for name, value in row.items()}
+
+
+def _numbers(config: CartPoleConfig, lanes: tuple[dict[str, Any], ...]) -> Numbers:
+    last = {"stationary": config.first_interval, "drifting": config.last_interval}
+    dtype = jnp.result_type(float)
+
+    def column(name: str) -> Array:
+        kind = jnp.int32 if name in ("seed", "window") else dtype
+        factors = [
+            config.itd_factor if name == "inner_rate" and lane["method"].endswith("itd") else 1 for lane in lanes
+        ]
+        return jnp.asarray([lane[name] * factor for lane, factor in zip(lanes, factors, strict=True)], kind)
+
+    intervals = jnp.asarray([(config.first_interval, last[lane["environment"]]) for lane in lanes], dtype)
+    return Numbers(seed=column("seed"), interval=intervals, **{name: column(name) for name in GRID})

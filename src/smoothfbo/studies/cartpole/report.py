@@ -1,0 +1,261 @@
+"""The CartPole study's figures and page, from its stored files."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from smoothfbo.harness import store
+from smoothfbo.harness.charts import PALETTE, Chart, Series
+from smoothfbo.harness.page import Picture, Section, Table, estimate_cell, estimate_text, repeat_section, write_page
+from smoothfbo.harness.statistics import Frame, bands
+from smoothfbo.studies.cartpole.animation import animate
+from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
+
+NAMES = {"mle": "MLE", "omd": "OMD", "omd-cg": "OMD (CG)", "itd": "ITD", "fbo": "FBO", "vep": "VEP"}
+COLOURS = dict(zip(NAMES, ("#777777", "#cc79a7", "#8b5a2b", "#d55e00", "#0072b2", "#e69f00"), strict=True))
+
+SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
+POINTS = 25  # of a line, where single evaluations are too noisy to be told apart
+CROWD = 6  # more lines than this do not all get intervals
+
+
+def label(method: str) -> str:
+    base = method.removeprefix("smooth-")
+    if base == "fbo" and method != base:
+        return "SmoothFBO"
+    return ("Smoothed " if method != base else "") + NAMES[base]
+
+
+def build(folder: Path) -> Path:
+    """All figures, and the page; returns the page's path."""
+    config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
+    rounds = store.read_table(folder / "metrics.parquet")
+    figures = store.prepare(folder / "figures")
+    sections = [*_sections(config, summary, rounds), *_animations(folder, figures), repeat_section(config)]
+    settings, seeds = config["config"], rounds["seed"]
+    text = (
+        f"{settings['steps']:,} steps, {seeds.nunique()} seeds ({seeds.min()} to {seeds.max()}), evaluation every "
+        f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment. "
+        + judged(settings["averaged"])
+    )
+    page = folder / "report.html"
+    write_page(page, "Non-stationary CartPole", text, sections)
+    return page
+
+
+def judged(share: float) -> str:
+    """Whose returns these are."""
+    if not share:
+        return "Judged are the newest Q networks."
+    return (
+        f"Judged are the mean values of the Q networks at the last {100 * share:g} % of the evaluations so far, "
+        "and the newest networks beside them."
+    )
+
+
+def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) -> Iterator[Section]:
+    settings = config["config"]
+    frozen = [
+        f"{label(g['method'])}, {g['environment']}: {g['frozen']} of {g['seeds']} lanes"
+        for g in summary["groups"]
+        if g["frozen"]
+    ]
+    text = (
+        ["No lane was frozen: all parameters stayed finite."]
+        if not frozen
+        else ["Frozen lanes (parameters not finite): " + "; ".join(frozen) + "."]
+    )
+    yield Section("Final return", text, [returns_table(summary["groups"]), improvement_table(summary["improvement"])])
+    if len(settings["environment"]) > 1:
+        yield Section("Stationary against drifting", parts=list(_side_by_side(rounds)))
+    for environment in settings["environment"]:
+        here = rounds[rounds["environment"] == environment]
+        yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
+
+
+def _side_by_side(rounds: Frame) -> Iterator[Chart]:
+    """Every method in both environments."""
+    for method, frame in rounds.groupby("method", sort=False):
+        lines = []
+        for environment, here in frame.groupby("environment", sort=False):
+            averaged, _ = _averaged(here, ["return_mean"])
+            lines += [
+                replace(line, name=f"{line.name}, {environment}", dashed=environment == "stationary")
+                for line in _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN))
+            ]
+        yield Chart(
+            f"both_{method}", label(str(method)), "Mean return; 95 % interval over seeds. Dashed: nothing drifts.",
+            "environment step", "return", lines,
+        )  # fmt: skip
+
+
+def _animations(folder: Path, figures: Path) -> Iterator[Section]:
+    """A policy at work, where the run has stored one: SmoothFBO's, or else that of the last method."""
+    path = folder / "arrays.npz"
+    episodes = store.read_arrays(path) if path.exists() else {}
+    chosen = {name.split()[1]: name for name in episodes}
+    chosen |= {name.split()[1]: name for name in episodes if name.startswith("smooth-fbo ")}
+    pictures = [
+        Picture(
+            f"{label(name.split()[0])}, {environment} environment",
+            "The first episode of evaluations during training, first seed, twice as fast as it happens. The pole is "
+            "paid for while it is inside the band; the pole is drawn at twice its length.",
+            animate(figures / f"{environment}_policy.gif", episodes[name]),
+        )
+        for environment, name in chosen.items()
+    ]  # fmt: skip
+    if pictures:
+        yield Section("The policy at work", parts=pictures)
+
+
+def _lines(
+    frame: Frame, column: str, *, geometric: bool = False, limits: tuple[int, int] | None = None
+) -> list[Series]:
+    """Mean over seeds with its 95 % interval; one line for each method and setting, named by what differs.
+
+    Among many lines only the continuous ones keep their intervals: the dashed ones are the smoothed baselines.
+    Intervals end at the `limits` of what is possible.
+    """
+    groups = list(frame.groupby(["method", *GRID], sort=False))
+    settings: dict[str, list[tuple[float, ...]]] = {}
+    for (method, *numbers), _ in groups:
+        settings.setdefault(method, []).append(tuple(numbers))
+    several = len(groups) > len(settings)
+    result = []
+    for index, ((method, *numbers), rows) in enumerate(groups):
+        band = bands(rows, "round", column, geometric=geometric)
+        band = band if limits is None else band.clip(*limits)
+        base = method.removeprefix("smooth-")
+        varied = [len({each[place] for each in settings[method]}) > 1 for place in range(len(GRID))]
+        told = [f"{SYMBOLS[key]} = {value:g}" for key, value, vary in zip(GRID, numbers, varied, strict=True) if vary]
+        colour = "#009e73" if method == "smooth-fbo" else COLOURS[base]
+        dashed = method != base and method != "smooth-fbo"
+        crowded = len(groups) > CROWD and dashed
+        result.append(
+            Series(
+                ", ".join([label(method), *told]),
+                band.index,
+                band["mean"],
+                None if crowded else band["low"],
+                None if crowded else band["high"],
+                PALETTE[index % len(PALETTE)] if several else colour,
+                dashed,
+            )
+        )
+    return result
+
+
+def _averaged(frame: Frame, columns: list[str]) -> tuple[Frame, int]:
+    """Means of each lane over so many evaluations that at most `POINTS` of them are left."""
+    lane = ["method", *GRID, "seed"]
+    number = frame.groupby(lane, sort=False).cumcount()
+    together = -(-(int(number.max()) + 1) // POINTS)
+    parts = frame.assign(part=number // together).groupby([*lane, "part"], sort=False)
+    return parts[columns].mean().assign(round=parts["round"].last()).reset_index(), together
+
+
+def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
+    averaged, together = _averaged(frame, ["return_mean", "newest_return", "pole_angle", "reward_low", "reward_high"])
+    said = "an evaluation" if together == 1 else f"{together} evaluations"
+    yield Chart(
+        f"{environment}_return", "Return over training",
+        f"Mean return of {said}; 95 % interval over seeds (of many lines only the continuous ones have it).",
+        "environment step", "return", _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN)),
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_newest", "Return of the newest networks alone",
+        f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds (of many lines "
+        "only the continuous ones have it).",
+        "environment step", "return", _lines(averaged, "newest_return", limits=(0, LARGEST_RETURN)),
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_cumulative", "Cumulative return", "Sum of the evaluations' mean returns.",
+        "environment step", "Σ return", _lines(frame, "cumulative_return"),
+    )  # fmt: skip
+    yield Chart(
+        f"{environment}_proxy", "Cumulative proxy Σ‖g̃‖²",
+        "Squared norms of the smoothed gradient, before clipping; geometric mean over seeds.",
+        "environment step", "Σ‖g̃‖²", _lines(frame, "proxy", geometric=True), log_y=True,
+    )  # fmt: skip
+    for name, title, symbol, column in (
+        ("norm", "Size of the raw gradient", "‖ĝ‖", "hypergradient_norm"),
+        ("used_norm", "Size of the smoothed gradient, before clipping", "‖g̃‖", "used_norm"),
+    ):
+        yield Chart(
+            f"{environment}_{name}", title, "Mean norm since the evaluation before; geometric mean over seeds.",
+            "environment step", symbol, _lines(frame, column, geometric=True), log_y=True,
+        )  # fmt: skip
+    angle = _lines(averaged, "pole_angle")
+    for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
+        band = bands(averaged, "round", column)
+        angle.append(Series(name, band.index, band["mean"], colour="#000000", dashed=True))
+    yield Chart(
+        f"{environment}_angle", "Pole angle and the rewarded band", f"Mean angle during {said}.",
+        "environment step", "angle (rad)", angle,
+    )  # fmt: skip
+
+
+def returns_table(groups: list[dict[str, Any]]) -> Table:
+    rows = []
+    for group in groups:
+        metrics = group["metrics"]
+        rows.append(
+            (label(group["method"]), group["environment"], group["max"], group["mean"], group["min"],
+             estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
+             estimate_cell(metrics["mean_return"]), estimate_cell(metrics["cumulative_return"]),
+             estimate_cell(metrics["newest_return"]), group["newest"]["min"],
+             estimate_cell(metrics["newest_late_return"]), group["seeds"], group["frozen"],
+             *(group[name] for name in GRID))
+        )  # fmt: skip
+    columns = ("method", "environment", "max", "mean", "min", "mean, 95 %", "interquartile mean, 95 %",
+               "mean over training, 95 %", "cumulative, 95 %", "newest networks: mean, 95 %", "newest: min",
+               "newest: mean over the last tenth, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
+    return Table(
+        "Return of the last evaluation", "Of the averaged networks, and of the newest ones where it says so. Max, mean "
+        "and min over seeds as in the paper's table; Student's t interval for means, bootstrap interval for "
+        "interquartile means.", columns, rows,
+    )  # fmt: skip
+
+
+def improvement_table(entries: list[dict[str, Any]]) -> Table:
+    rows = [
+        (
+            label(e["other"]) + (f", w = {e['other_window']}" if e["other"].startswith("smooth-") else ""),
+            e["environment"],
+            e["window"],
+            e["mix"],
+            estimate_cell(e["probability"]),
+            estimate_cell(e["difference"]),
+            estimate_cell(e["newest"]),
+        )
+        for e in entries
+    ]
+    return Table(
+        "SmoothFBO against each other method",
+        ("" if rows else "Nothing: there is no other method or shorter window, or several settings of one method. ")
+        + "Probability that a seed of SmoothFBO ends above a seed of the other, and difference of the mean final "
+        "returns; the same probability for the newest networks alone; 95 % bootstrap intervals.",
+        ("other", "environment", "w", "θ", "probability of improvement", "difference", "probability, newest"), rows,
+    )  # fmt: skip
+
+
+def as_text(folder: Path) -> list[Any]:
+    """What the command prints at the end."""
+    from rich import box
+    from rich.table import Table as Printed
+
+    summary = store.read_json(folder / "summary.json")
+    printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
+    columns = ("method", "environment", "w", "θ", "max", "mean", "min", "interquartile mean", "newest", "frozen")
+    for column in columns:
+        printed.add_column(column, justify="left" if column == "method" else "right")
+    for group in summary["groups"]:
+        printed.add_row(
+            label(group["method"]), group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
+            f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
+            estimate_text(group["metrics"]["final_return_iqm"]), f"{group['newest']['mean']:.1f}",
+            f"{group['frozen']}/{group['seeds']}",
+        )  # fmt: skip
+    config = store.read_json(folder / "config.json")["config"]
+    return [printed, judged(config["averaged"])]

@@ -1,0 +1,263 @@
+"""The regression's charts, from its stored tables."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
+from smoothfbo.harness.statistics import Frame, bands
+from smoothfbo.studies.regression.claims import at_base
+from smoothfbo.studies.regression.config import FACTORS
+from smoothfbo.studies.regression.program import TEST_POINTS
+
+COLOURS = {
+    "fbo": "#0072b2", "smooth-fbo": "#009e73", "unrolled": "#d55e00", "aid": "#cc79a7", "exact": "#000000",
+    "uniform": "#777777", "smooth-unrolled": "#e69f00", "smooth-aid": "#8b5a2b", "smooth-exact": "#555555",
+}  # fmt: skip
+# Windows from light to dark green, unlike the colour of any other method.
+WINDOW_COLOURS = ("#b7e4c7", "#8fd3a8", "#63bd86", "#3fa66a", "#258d52", "#13713d", "#0a5229", "#053619")
+NAMES = {"fbo": "FBO", "smooth-fbo": "SmoothFBO", "unrolled": "unrolled", "aid": "AID", "exact": "exact hypergradient",
+         "uniform": "uniform weights", "smooth-unrolled": "smoothed unrolled", "smooth-aid": "smoothed AID",
+         "smooth-exact": "smoothed exact"}  # fmt: skip
+SMOOTHED = 21  # rounds of the running mean in charts of noisy quantities
+
+
+def main_lanes(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
+    """The lanes of the main comparison: one setting of everything but method and window."""
+    frame = at_base(frame[frame["regime"] == "default"], base, drift)
+    return frame[frame["outer_rate"].isin((base["outer_rate"], 0.0))]
+
+
+def one_window(frame: Frame) -> Frame:
+    """All methods, the smoothed ones with a single window: 100, or the largest there is."""
+    windows = sorted(frame["window"].unique())
+    chosen = 100 if 100 in windows else windows[-1]
+    return frame[(frame["window"] == 1) | (frame["window"] == chosen)]
+
+
+def label(method: str, window: int) -> str:
+    return NAMES.get(method, method) + (f", w = {window}" if method.startswith("smooth-") else "")
+
+
+def _entries(frame: Frame) -> Iterator[tuple[str, int, str, Frame]]:
+    """(method, window, colour, rows), the baselines first and the windows in order."""
+    pairs = sorted(
+        {(str(m), int(w)) for m, w in zip(frame["method"], frame["window"], strict=True)},
+        key=lambda p: (p[0].startswith("smooth-"), p),
+    )
+    for method, window in pairs:
+        colour = COLOURS[method]
+        if method == "smooth-fbo":  # the same in every picture, whatever other windows there are
+            colour = WINDOW_COLOURS[min(round(0.78 * np.log2(window)), len(WINDOW_COLOURS) - 1)]
+        yield method, window, colour, frame[(frame["method"] == method) & (frame["window"] == window)]
+
+
+def lines(
+    frame: Frame,
+    column: str,
+    *,
+    running: int = 1,
+    methods: tuple[str, ...] | None = None,
+    geometric: bool = False,
+) -> list[Series]:
+    """Mean and interval over seeds, over rounds; noisy columns as running means within each seed."""
+    result = []
+    for method, window, colour, rows in _entries(frame):
+        if (methods is not None and method not in methods) or column not in rows or rows[column].isna().all():
+            continue
+        wide = rows.pivot_table(index="round", columns="seed", values=column, observed=True)
+        if running > 1:
+            spacing = int(wide.index[1] - wide.index[0]) if len(wide) > 1 else 1
+            wide = wide.rolling(max(running // spacing, 1), min_periods=1, center=True).mean()
+        band = bands(wide.stack().rename("value").reset_index(), "round", "value", geometric=geometric)
+        dashed = method in ("exact", "uniform")
+        result.append(
+            Series(label(method, window), band.index, band["mean"], band["low"], band["high"], colour, dashed)
+        )
+    return result
+
+
+PLAIN = ("unrolled", "aid", "fbo", "smooth-fbo")
+
+
+def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Chart]:
+    name = f"{drift}_"
+    rate = f"outer rate {settings['outer_rate'][0]:g}"
+    yield Chart(
+        name + "proxy", "Cumulative proxy Σ‖g̃‖²" + (" (the paper's Fig. 1)" if drift == "sinusoidal" else ""),
+        f"The squared norm of the gradient used for the update, summed over rounds, {rate}. Averaging shrinks any "
+        "noisy vector, so windows cannot be compared by it alone; see the regret, the cosine and the exact objective.",
+        "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=PLAIN), log_y=True,
+    )  # fmt: skip
+    yield Chart(
+        name + "proxy_zoom", "The same, zoomed in on SmoothFBO",
+        "Linear axes: a curve that bends down grows more slowly than the number of rounds.",
+        "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=("smooth-fbo",)),
+    )  # fmt: skip
+    yield Chart(
+        name + "objective", "Exact objective over time", f"F_t(λ_t) − σ², running mean of {SMOOTHED} rounds, {rate}. "
+        "Uniform weights are where every method starts; the exact hypergradient is what a perfect estimator would do.",
+        "round", "F_t(λ_t) − σ²", lines(frame, "excess", running=SMOOTHED, methods=(*PLAIN, "exact", "uniform")),
+        log_y=True,
+    )  # fmt: skip
+    yield Chart(
+        name + "regret", "True regret BLR_1 over time",
+        "Σ‖∇F_t(λ_t)‖² with the exact gradients at the current point. They shrink as Σλ grows, so a small regret is "
+        "not yet a small objective.",
+        "round", "BLR_1", lines(frame, "regret_1", methods=(*PLAIN, "exact")), log_y=True,
+    )  # fmt: skip
+    yield Chart(
+        name + "loss", "Hold-out loss", f"Mean squared error on the newest batch before it is learnt, running mean of "
+        f"{SMOOTHED} rounds. The noise alone is {settings['noise'] ** 2:g}.",
+        "round", "loss", lines(one_window(frame), "outer_loss", running=SMOOTHED),
+    )  # fmt: skip
+    yield Chart(
+        name + "norms", "Size of the raw hypergradient",
+        f"‖ĝ_t‖², running mean of {SMOOTHED} rounds, geometric mean over seeds.",
+        "round", "‖ĝ‖²", lines(one_window(frame), "raw_squared", running=SMOOTHED, geometric=True), log_y=True,
+    )  # fmt: skip
+    yield Chart(
+        name + "inner_error", "Error of the inner function against the exact solution h*",
+        f"E‖ĥ − h*‖², running mean of {SMOOTHED} rounds, on {TEST_POINTS} fixed inputs.",
+        "round", "E‖ĥ − h*‖²", lines(frame, "inner_error", running=SMOOTHED, methods=(*PLAIN, "uniform")), log_y=True,
+    )  # fmt: skip
+
+
+def over_windows(lanes: Frame, drift: str) -> Iterator[Chart]:
+    """Headline figures over w; a method without smoothing is its own line's point at w = 1."""
+    if not (lanes["window"] > 1).any():
+        return
+    lanes = lanes.assign(estimator=lanes["method"].astype(str).str.removeprefix("smooth-"))
+
+    def over_w(columns: dict[str, str], estimators: tuple[str, ...]) -> list[Series]:
+        result = []
+        for index, (column, text) in enumerate(columns.items()):
+            for estimator in estimators:
+                rows = lanes[lanes["estimator"] == estimator]
+                if rows["window"].nunique() > 1 and column in rows and not rows[column].isna().all():
+                    band = bands(rows, "window", column)
+                    colour = COLOURS[estimator] if len(columns) == 1 else PALETTE[index]
+                    title = text if len(estimators) == 1 else NAMES[estimator] + (f", {text}" if text else "")
+                    result.append(
+                        Series(title, band.index, band["mean"], band["low"], band["high"], colour, markers=True)
+                    )
+        return result
+
+    every = ("fbo", "unrolled", "aid", "exact")
+    plots: tuple[tuple[str, str, str, str, list[Series], bool], ...] = (
+        ("window_proxy", "Proxy over the window", "The whole run's Σ‖g̃‖².", "Σ ‖g̃‖²",
+         over_w({"proxy": ""}, every[:3]), True),
+        ("window_variance", "Variance of the used hypergradient over the window",
+         "Trace of the covariance of g̃_t over the second half of the rounds.", "variance",
+         over_w({"variance": ""}, every[:3]), True),
+        ("window_cosine", "Cosine with the exact hypergradient over the window",
+         "Of the used gradient g̃_t with ∇F_t(λ_t), mean over the second half of the rounds.", "cosine",
+         over_w({"cosine_used": ""}, every), False),
+        ("window_objective", "Exact objective over the window", "F_t(λ_t) − σ², mean over the second half.", "F − σ²",
+         over_w({"excess": ""}, every), True),
+        ("window_terms", "Error of the used hypergradient and its terms (FBO)",
+         "Γ = Σ‖g̃ − ∇F_{t,w}(λ_t)‖², its tracking part D = Σ‖r‖², and the regret BLR_w itself.", "sum over rounds",
+         over_w({"error": "error Γ", "tracking": "tracking D", "regret": "regret BLR_w"}, ("fbo",)), True),
+    )  # fmt: skip
+    for name, title, caption, y, series, logarithmic in plots:
+        if series:
+            yield Chart(f"{drift}_{name}", title, caption, "window w", y, series, log_x=True, log_y=logarithmic)
+
+
+def trajectory(frame: Frame, drift: str, summary: dict[str, Any]) -> Iterator[Chart]:
+    truth = summary["truth"]
+    rows = frame[frame["seed"] == truth["seed"]].drop_duplicates("round").sort_values("round")
+    if not len(rows):
+        return
+    shift = rows["shift"].to_numpy()
+    parameters = {f"W[{i}]": value for i, value in enumerate(truth["weight"])} | {"b": truth["bias"]}
+    series = [
+        Series(name, rows["round"], value + shift, colour=PALETTE[i % len(PALETTE)], dashed=name == "b")
+        for i, (name, value) in enumerate(parameters.items())
+    ]
+    yield Chart(
+        f"{drift}_parameters", "Drifting parameters" + (" (the paper's Fig. 2)" if drift == "sinusoidal" else ""),
+        f"W_t and b_t of seed {truth['seed']}.", "round", "value", series, steps=drift == "jumps",
+    )  # fmt: skip
+
+
+def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[HeatMap]:
+    entries = [entry for entry in _entries(frame) if entry[0] in ("fbo", "smooth-fbo", "exact", "aid", "unrolled")]
+    smooth = [entry for entry in entries if entry[0] == "smooth-fbo"]
+    shown = [entry for entry in entries if entry[0] in ("fbo", "exact")] + smooth[-1:]
+    if len(smooth) > 2:
+        shown[-1] = min(smooth, key=lambda entry: abs(entry[1] - 100))
+    for method, window, _, rows in shown:
+        mean = rows.groupby("round", observed=True)[[f"share_{lag}" for lag in range(settings["lags"])]].mean()
+        step = max(1, len(mean) // 200)
+        yield HeatMap(
+            f"{drift}_weights_{method}", f"Learned weights: {label(method, window)}",
+            "λ_s / Σλ over lag and time, mean over seeds; lag 0 is the newest batch.",
+            "round", "lag", "share", mean.index[::step], np.arange(settings["lags"]), mean.to_numpy()[::step].T,
+        )  # fmt: skip
+
+
+def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
+    for regime in settings["sweep_regimes"]:
+        here = lanes[lanes["regime"] == regime]
+        if regime == "default":
+            here = here[here["outer_rate"].isin(settings["sweep_rates"])]
+            here = here[~here["method"].str.startswith("smooth-") | here["window"].isin(settings["sweep_windows"])]
+        here = here[~here["method"].str.startswith("smooth-") | (here["method"] == "smooth-fbo")]
+        for column, title, y, logarithmic in (
+            ("excess", "Exact objective", "F − σ²", True), ("cosine_used", "Cosine with the truth", "cosine", False),
+        ):  # fmt: skip
+            series = []
+            for method, window, colour, rows in _entries(here):
+                if method == "exact" and column != "excess":
+                    continue
+                band = bands(rows, "outer_rate", column)
+                name = label(method, window)
+                series.append(
+                    Series(name, band.index, band["mean"], band["low"], band["high"], colour, method == "exact", True)
+                )
+            yield Chart(
+                f"sweep_{regime}_{column}", f"{title} over the outer rate, {regime} regime",
+                "Mean over the second half of the rounds.", "outer rate", y, series, log_x=True, log_y=logarithmic,
+            )  # fmt: skip
+
+
+def at_paper_rates(frame: Frame, uniform: Frame) -> Iterator[Chart]:
+    yield Chart(
+        "paper_proxy", "Cumulative proxy at the paper's rates", "FBO against SmoothFBO.", "round", "Σ ‖g̃‖²",
+        lines(frame, "proxy"), log_y=True,
+    )  # fmt: skip
+    yield Chart(
+        "paper_objective", "Exact objective at the paper's rates",
+        f"Running mean of {SMOOTHED} rounds, beside uniform weights.", "round", "F_t(λ_t) − σ²",
+        lines(frame, "excess", running=SMOOTHED) + lines(uniform, "excess", running=SMOOTHED),
+    )  # fmt: skip
+
+
+def over_factors(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
+    """Each factor with several values, all others averaged over."""
+    lanes = lanes[(lanes["regime"] == "default") & lanes["method"].isin(("fbo", "smooth-fbo"))]
+    for factor in FACTORS:
+        values = settings[factor]
+        if len(values) < 2 or isinstance(values[0], str):
+            continue
+        here = lanes[lanes[factor].isin(values)]
+        for column, title, logarithmic in (
+            ("excess", "exact objective − σ²", True),
+            ("cosine_used", "cosine, used", False),
+        ):
+            series = []
+            for method, window, colour, rows in _entries(here):
+                means = rows.groupby([factor, "seed"], as_index=False)[column].mean()
+                band = bands(means, factor, column)
+                series.append(
+                    Series(
+                        label(method, window), band.index, band["mean"], band["low"], band["high"], colour, markers=True
+                    )
+                )
+            yield Chart(
+                f"ablation_{factor}_{column}", f"{title} over {factor.replace('_', ' ')}",
+                "Averaged over all other factors; interval over seeds.", factor.replace("_", " "), title, series,
+                log_x=True, log_y=logarithmic,
+            )  # fmt: skip

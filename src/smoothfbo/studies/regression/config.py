@@ -1,0 +1,298 @@
+"""Configuration of the non-stationary regression. No jax here: `--help` must be quick."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+from smoothfbo.harness.requirements import require, require_known, require_rising
+
+ESTIMATORS = ("unrolled", "aid", "fbo", "exact")
+METHODS = (*ESTIMATORS, *(f"smooth-{name}" for name in ESTIMATORS), "uniform")
+DRIFTS = ("sinusoidal", "jumps")
+WEIGHTS = ("per-lag", "decay")
+FACTORS = ("weights", "outer_rate", "inner_rate", "batch", "inner_steps")  # options with several values, crossed
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How a regime of the sweep differs from the base: factors, and whether steps are normalised."""
+
+    noise: float = 1.0
+    frequency: float = 1.0
+    rate: float = 1.0
+    normalised: bool = False  # λ moves by the outer rate times g̃/‖g̃‖: the direction alone counts
+
+
+REGIMES = {
+    "default": Regime(),
+    "noisy": Regime(noise=3.0),
+    "fast": Regime(frequency=4.0),
+    "slow": Regime(frequency=0.25),
+    "normalised": Regime(rate=1e-3, normalised=True),
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What lanes must share to be in one program."""
+
+    estimator: str
+    drift: str
+    weights: str
+    batch: int
+    inner_steps: int
+
+    @property
+    def name(self) -> str:
+        return (
+            f"{self.estimator}, {self.drift} drift, {self.weights} weights, batch {self.batch}, "
+            f"{self.inner_steps} inner steps"
+        )
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One method with its numbers and its seed."""
+
+    method: str
+    window: int
+    drift: str
+    weights: str
+    regime: str
+    outer_rate: float
+    normalised: bool
+    inner_rate: float
+    adjoint_rate: float
+    noise: float
+    amplitude: float
+    frequency: float
+    batch: int
+    inner_steps: int
+    seed: int
+
+    @property
+    def shape(self) -> Shape:
+        estimator = "fbo" if self.method == "uniform" else self.method.removeprefix("smooth-")
+        return Shape(estimator, self.drift, self.weights, self.batch, self.inner_steps)
+
+    def keys(self) -> dict[str, Any]:
+        """The columns that tell lanes apart."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RegressionConfig:
+    """The paper's non-stationary regression: which past batches to trust, learned online, with the truth known.
+
+    y = σ(W_tᵀx + b_t) + noise, with W_t and b_t drifting. A network h is fitted to the last batches; how much each of
+    them counts is the outer variable λ, tuned on the newest batch. Everything is compared with the exact solution.
+    Options that take several values are crossed; all lanes of one kind run in one compiled program.
+    """
+
+    methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "exact", "uniform")
+    """Of unrolled, aid, fbo, exact (the true hypergradient), each also as smooth-..., and uniform (weights stay 1)."""
+    windows: tuple[int, ...] = (1, 5, 10, 50, 100, 250, 500)
+    """Smoothing windows w of smooth-fbo; methods without smooth-... have w = 1."""
+    baseline_windows: tuple[int, ...] = (10, 100)
+    """Smoothing windows of the other smooth-... methods; those that are not among --windows are left out."""
+    drift: tuple[str, ...] = ("sinusoidal",)
+    """How the truth moves: sinusoidal, jumps."""
+    weights: tuple[str, ...] = ("per-lag",)
+    """The outer variable: per-lag (one weight for each past batch) or decay (a scalar λ, weights exp(-λ·lag))."""
+    rounds: int = 1_000
+    """Rounds T."""
+    seeds: int = 10
+    """Seeds; each draws its own truth, data and initialisation."""
+    first_seed: int = 0
+    """The first seed. Defaults were chosen on seeds from 1000 on, which no reported figure uses."""
+    outer_rate: tuple[float, ...] = (30.0,)
+    """Step size of the outer variable. (The paper's 1e-3 leaves the weights where they start.)"""
+    inner_rate: tuple[float, ...] = (3e-3,)
+    """Adam's rate for the inner network (paper: 1e-4)."""
+    adjoint_rate: float = 1e-3
+    """Adam's rate for the adjoint network."""
+    batch: tuple[int, ...] = (32,)
+    """Samples per round."""
+    minibatch: int | None = None
+    """Samples per inner and adjoint step, drawn from the last L batches. None: as many as a batch has."""
+    inner_steps: tuple[int, ...] = (5,)
+    """Inner updates per round."""
+    adjoint_steps: int = 5
+    """Adjoint updates per round."""
+    lags: int = 10
+    """Past batches that the inner problem sees, L."""
+    inputs: int = 5
+    """Dimension of x."""
+    width: int = 64
+    """Hidden units of the three-layer networks."""
+    noise: float = 0.3
+    """Standard deviation of the noise of y."""
+    amplitude: float = 2.0
+    """Size β of the drift."""
+    frequency: float = 0.05
+    """Frequency ω of the sinusoidal drift."""
+    jump_interval: int = 100
+    """Rounds between jumps."""
+    aid_ridge: float = 0.1
+    """Ridge added to the Hessian in implicit differentiation (AID)."""
+    aid_steps: int = 10
+    """Conjugate-gradient steps of AID per round, warm-started."""
+    sweep_rates: tuple[float, ...] = ()
+    """A second study beside the first: these outer rates, for the methods, windows and regimes below."""
+    sweep_methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "exact")
+    """Methods of the sweep."""
+    sweep_windows: tuple[int, ...] = (1, 10, 100)
+    """Windows of the sweep's smooth-... methods."""
+    sweep_regimes: tuple[str, ...] = ("default", "noisy", "fast", "normalised")
+    """Regimes of the sweep: default, noisy (3 × noise), fast (4 × frequency), slow (frequency / 4), normalised (steps
+    of length rate / 1000 along g̃). Regimes other than the default are run for fbo and smooth-fbo only."""
+    paper_values: bool = False
+    """Also run fbo and smooth-fbo at the paper's rates: inner 1e-4, outer 1e-3."""
+    probe_draws: int = 8
+    """Draws of a round's data, once per chunk, to tell bias from noise (0: do not)."""
+    chunk: int = 50
+    """Rounds per compiled call; between calls records and a checkpoint are written."""
+    record_every: int = 1
+    """Every how many rounds a row is kept in metrics.parquet. (Headline figures always use all rounds.)"""
+
+    def __post_init__(self) -> None:
+        for name, known in {
+            "methods": METHODS, "drift": DRIFTS, "weights": WEIGHTS, "sweep_methods": METHODS,
+            "sweep_regimes": tuple(REGIMES),
+        }.items():  # fmt: skip
+            require_known(name, getattr(self, name), known)
+        for name in (
+            "rounds",
+            "seeds",
+            "adjoint_steps",
+            "lags",
+            "inputs",
+            "width",
+            "jump_interval",
+            "aid_steps",
+            "chunk",
+            "record_every",
+        ):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
+        require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
+        for name in ("windows", "baseline_windows", *FACTORS[1:], "sweep_windows"):
+            require_rising(name, getattr(self, name))
+        smooth_alone = all(method.startswith("smooth-") for method in self.methods) and max(self.windows) == 1
+        require(not smooth_alone, "windows", 1, "above 1 somewhere where all methods are smooth-...")
+        require("uniform" not in self.sweep_methods, "sweep_methods", "uniform", "methods that have an outer rate")
+        used = {"windows": self.methods, "sweep_windows": self.sweep_methods if self.sweep_rates else ()}
+        for name, methods in used.items():
+            for window in getattr(self, name) if any(method.startswith("smooth-") for method in methods) else ():
+                require(1 <= window <= self.rounds, name, window, f"between 1 and rounds = {self.rounds}")
+        for name in ("batch", "inner_steps"):
+            for value in getattr(self, name):
+                require(value >= 1, name, value, "integers of at least 1")
+        if self.minibatch is not None:
+            data = self.lags * self.batch[0]
+            allowed = f"between 1 and the {data} samples of a round's inner data (lags x batch)"
+            require(1 <= self.minibatch <= data, "minibatch", self.minibatch, allowed)
+        for name in ("outer_rate", "inner_rate", "sweep_rates"):
+            for value in getattr(self, name):
+                require(0 < value < float("inf"), name, value, "positive and finite")
+        for name in ("adjoint_rate", "aid_ridge"):
+            require(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "positive and finite")
+        for name in ("noise", "amplitude", "frequency"):
+            require(0 <= getattr(self, name) < float("inf"), name, getattr(self, name), "finite and not negative")
+        require(0 <= self.first_seed < 2**31, "first_seed", self.first_seed, "between 0 and 2147483647")
+        require(self.probe_draws == 0 or self.probe_draws >= 2, "probe_draws", self.probe_draws, "0 or at least 2")
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The value of each factor in the main comparison: the usual one where it is among them, else the first."""
+        usual = {field.name: field.default for field in fields(RegressionConfig)}
+        chosen = {
+            name: usual[name][0] if usual[name][0] in getattr(self, name) else getattr(self, name)[0]  # pyright: ignore[reportIndexIssue]
+            for name in FACTORS
+        }
+        return chosen | {"adjoint_rate": self.adjoint_rate}
+
+    def lanes(self) -> Iterator[Lane]:
+        """All lanes, each once."""
+        return iter(dict.fromkeys([*self._main(), *self._sweep(), *self._paper()]))
+
+    def _main(self) -> Iterator[Lane]:
+        for method, drift, weights, outer, inner, batch, steps in product(
+            self.methods, self.drift, self.weights, self.outer_rate, self.inner_rate, self.batch, self.inner_steps
+        ):
+            base = self._lane(method, drift, weights)
+            if method != "uniform":
+                base = replace(base, outer_rate=outer)
+            shared = tuple(window for window in self.windows if window in self.baseline_windows)
+            windows = self.windows if method == "smooth-fbo" else shared
+            yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), windows)
+
+    def _sweep(self) -> Iterator[Lane]:
+        for method, regime, rate in product(self.sweep_methods, self.sweep_regimes, self.sweep_rates):
+            change = REGIMES[regime]
+            if change.frequency != 1 and self.drift[0] == "jumps":
+                continue  # jumps have no frequency
+            if regime == "default" or method in ("fbo", "smooth-fbo"):
+                lane = replace(
+                    self._lane(method, self.drift[0], self.base["weights"]),
+                    regime=regime,
+                    outer_rate=float(f"{rate * change.rate:.6g}"),  # 0.1, not 0.1 and its rounding error
+                    normalised=change.normalised,
+                    noise=self.noise * change.noise,
+                    frequency=self.frequency * change.frequency,
+                )
+                yield from self._over_windows(lane, self.sweep_windows)
+
+    def _paper(self) -> Iterator[Lane]:
+        if self.paper_values:
+            for method in ("fbo", "smooth-fbo"):
+                lane = self._lane(method, self.drift[0], self.base["weights"])
+                lane = replace(lane, outer_rate=1e-3, inner_rate=1e-4, adjoint_rate=1e-4)
+                yield from self._over_windows(lane, self.windows)
+
+    def _lane(self, method: str, drift: str, weights: str) -> Lane:
+        return Lane(
+            method=method, window=1, drift=drift, weights=weights, regime="default",
+            outer_rate=0.0 if method == "uniform" else self.base["outer_rate"], inner_rate=self.base["inner_rate"],
+            adjoint_rate=self.adjoint_rate, noise=self.noise, amplitude=self.amplitude, frequency=self.frequency,
+            batch=self.base["batch"], inner_steps=self.base["inner_steps"], seed=0, normalised=False,
+        )  # fmt: skip
+
+    def _over_windows(self, lane: Lane, windows: tuple[int, ...]) -> Iterator[Lane]:
+        """With every seed; a smooth-... method with every window above 1 (w = 1 is the method without smoothing)."""
+        for window in [w for w in windows if w > 1] if lane.method.startswith("smooth-") else [1]:
+            for seed in range(self.first_seed, self.first_seed + self.seeds):
+                yield replace(lane, window=window, seed=seed)
+
+
+PRESETS = {
+    "demo": RegressionConfig(
+        rounds=400, seeds=4, windows=(1, 10, 100), methods=("fbo", "smooth-fbo", "exact", "uniform")
+    ),
+    "paper": RegressionConfig(
+        methods=METHODS,
+        drift=DRIFTS,
+        sweep_rates=(10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0),
+        paper_values=True,
+        record_every=5,
+    ),
+    "ablation": RegressionConfig(
+        methods=("fbo", "smooth-fbo"),
+        windows=(1, 10, 100),
+        inner_rate=(1e-4, 1e-3, 1e-2),
+        outer_rate=(1e-3, 1e-2, 30.0),
+        batch=(16, 32, 64, 128),
+        inner_steps=(5, 10),
+        seeds=5,
+        record_every=10,
+    ),
+    "tune": RegressionConfig(
+        methods=("uniform",),
+        seeds=4,
+        first_seed=1_000,
+        sweep_rates=(3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0),
+        probe_draws=0,
+        record_every=10,
+    ),
+}
+"""demo: a minute; paper: all figures and tables; ablation: the paper's ranges; tune: on seeds that are not reported."""

@@ -1,0 +1,239 @@
+"""The paper's non-stationary regression: which past batches to trust, learned online, with the truth known.
+
+A lane is one method with its numbers and its seed. Methods that share an estimator are lanes of one program: FBO is
+SmoothFBO with a window of 1, and uniform weights are FBO with an outer rate of 0.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, UInt32
+
+from smoothfbo.functions import Network
+from smoothfbo.harness.study import Program
+from smoothfbo.hypergradients import AbstractHypergradient, ConjugateGradient, Functional, Implicit, Oracle, Unrolled
+from smoothfbo.hypergradients.base import predict
+from smoothfbo.online import Info, Online, RunState, State, run, start
+from smoothfbo.problem import Samples
+from smoothfbo.smoothing import window_average
+from smoothfbo.source import AbstractStream
+from smoothfbo.studies.regression.config import Lane, RegressionConfig, Shape
+from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal
+from smoothfbo.testbeds.regression import decay, per_lag
+
+WEIGHTINGS = {"per-lag": per_lag, "decay": decay}
+PROBE = 2**31 - 1  # what sets the probe's randomness apart from the round's own
+TEST_POINTS = 128  # inputs on which the inner function is compared with the exact one
+
+
+class Numbers(NamedTuple):
+    """What differs between the lanes of a program."""
+
+    seed: UInt32[Array, "*lanes"]
+    window: Int[Array, "*lanes"]
+    outer_rate: Float[Array, "*lanes"]
+    normalised: Float[Array, "*lanes"]  # 1 or 0
+    inner_rate: Float[Array, "*lanes"]
+    adjoint_rate: Float[Array, "*lanes"]
+    noise: Float[Array, "*lanes"]
+    amplitude: Float[Array, "*lanes"]
+    frequency: Float[Array, "*lanes"]
+
+
+def numbers_of(lanes: list[Lane]) -> Numbers:
+    def column(name: str, dtype: Any) -> Array:
+        return jnp.asarray([getattr(lane, name) for lane in lanes], dtype)
+
+    rates = {name: column(name, jnp.float32) for name in Numbers._fields if name not in ("seed", "window")}
+    return Numbers(seed=column("seed", jnp.uint32), window=column("window", jnp.int32), **rates)
+
+
+def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> DriftingRegression:
+    """The seed draws the truth, too: a mean over seeds is a mean over problems."""
+    drifts: dict[str, Callable[..., Any]] = {
+        "sinusoidal": lambda: Sinusoidal(numbers.amplitude, numbers.frequency),
+        # A number of its own, so that no level of the drift is drawn with a key that is used elsewhere.
+        "jumps": lambda: Jumps(numbers.amplitude, config.jump_interval, numbers.seed + jnp.uint32(2**31)),
+    }
+    return DriftingRegression(
+        _key(numbers, 0),
+        drifts[shape.drift](),
+        inputs=config.inputs,
+        lags=config.lags,
+        batch=shape.batch,
+        noise=numbers.noise,
+        weighting=WEIGHTINGS[shape.weights],
+    )
+
+
+def make_algorithm(
+    config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression, capacity: int
+) -> Online:
+    optimiser = optax.chain(
+        window_average(numbers.window, capacity=capacity),
+        normalise_if(numbers.normalised),
+        optax.sgd(numbers.outer_rate),
+    )
+    return Online(
+        stream.problem(stream.weighting),
+        make_hypergradient(config, shape, numbers, stream),
+        optimiser,
+        project=optax.projections.projection_non_negative,
+    )
+
+
+def normalise_if(flag: Float[Array, ""]) -> optax.GradientTransformation:
+    """g/‖g‖ where the flag is 1, g where it is 0."""
+
+    def update(gradient: Any, params: Any) -> Any:
+        del params
+        length = jnp.sqrt(jnp.sum(gradient**2))
+        return gradient / jnp.where((flag > 0) & (length > 0), length, 1.0)
+
+    return optax.stateless(update)  # pyright: ignore[reportReturnType]
+
+
+def make_hypergradient(
+    config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression
+) -> AbstractHypergradient:
+    def network(rate: Array, steps: int) -> Network:
+        # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
+        return Network(
+            lambda key: eqx.nn.MLP(config.inputs, 1, config.width, 2, jax.nn.gelu, key=key),
+            optax.adam(rate, eps_root=1e-12),
+            steps,
+            batch_size=config.minibatch or shape.batch,
+        )
+
+    inner = network(numbers.inner_rate, shape.inner_steps)
+    match shape.estimator:
+        case "fbo":
+            return Functional(inner, network(numbers.adjoint_rate, config.adjoint_steps))
+        case "aid":
+            return Implicit(inner, ConjugateGradient(ridge=config.aid_ridge, max_steps=config.aid_steps))
+        case "unrolled":
+            return Unrolled(inner)
+        case _:
+            return Oracle(lambda outer, round, key: jax.grad(stream.objective)(outer, round))  # noqa: ARG005
+
+
+class Rounds(AbstractStream):
+    """The data of a round are its number: all that an exact hypergradient needs."""
+
+    def init(self, key: Any) -> tuple[tuple[()], Int[Array, ""]]:
+        del key
+        return (), jnp.zeros((), jnp.int32)
+
+    def __call__(self, state: tuple[()], round: Int[Array, ""], key: Any, learner: Any) -> Any:
+        del key, learner
+        return state, round, None
+
+
+def programs(config: RegressionConfig) -> list[Program]:
+    """One program for each estimator, drift, kind of weights, batch size and number of inner steps."""
+    groups: dict[Shape, list[Lane]] = {}
+    for lane in config.lanes():
+        groups.setdefault(lane.shape, []).append(lane)
+    return [_program(config, shape, lanes) for shape, lanes in groups.items()]
+
+
+def _program(config: RegressionConfig, shape: Shape, lanes: list[Lane]) -> Program:
+    capacity = max(lane.window for lane in lanes)
+
+    def parts(numbers: Numbers) -> tuple[Online, AbstractStream, DriftingRegression]:
+        stream = make_stream(config, shape, numbers)
+        algorithm = make_algorithm(config, shape, numbers, stream, capacity)
+        return algorithm, (Rounds() if shape.estimator == "exact" else stream), stream
+
+    def begin(numbers: Numbers) -> RunState:
+        algorithm, source, _ = parts(numbers)
+        return start(algorithm, source, initial_outer(config, shape), _key(numbers, 1))
+
+    def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
+        algorithm, source, stream = parts(numbers)
+        probed = probe(algorithm, source, stream, state, config.probe_draws)
+        record = partial(_record, algorithm, stream, _test_inputs(config, numbers))
+        state, records = run(algorithm, source, rounds=config.chunk, state=state, record=record)
+        gaps = jnp.full((config.chunk,), jnp.nan)
+        return state, records | {name: gaps.at[0].set(value) for name, value in probed.items()}
+
+    return Program(
+        name=shape.name,
+        lanes=tuple(lane.keys() for lane in lanes),
+        numbers=numbers_of(lanes),
+        start=begin,
+        advance=advance,
+        rounds=config.rounds,
+        chunk=config.chunk,
+    )
+
+
+def initial_outer(config: RegressionConfig, shape: Shape) -> Array:
+    """All weights one. (The decay starts at a small rate: at 0 the weights are one, too, but on the border of Λ.)"""
+    return jnp.ones(config.lags) if shape.weights == "per-lag" else jnp.asarray(0.05)
+
+
+def probe(
+    algorithm: Online, source: AbstractStream, stream: DriftingRegression, state: RunState, draws: int
+) -> dict[str, Float[Array, ""]]:
+    """‖b_t‖² and E‖ζ_t‖² of the coming round, from several draws of its data (Lemma 5.1's bias and noise).
+
+    Both are conditional on the past, as in the paper: what the stored batches and the warm-started networks carry from
+    earlier rounds counts as bias, although most of it averages out over time.
+
+    The mean ḡ of n draws of ĝ_t has E‖ḡ − ∇F_t‖² = ‖b_t‖² + E‖ζ_t‖²/n, so the second term is taken off.
+    """
+    if draws < 2:
+        return {}
+    learner, round = state.learner, state.learner.round
+
+    def draw(key: Array) -> Array:
+        key_data, key_estimate = jax.random.split(key)
+        _, data, _ = source(state.stream, round, key_data, learner)
+        warm = learner.hypergradient
+        estimate, _ = algorithm.hypergradient(algorithm.problem, learner.outer, warm, data, key_estimate)
+        return estimate.gradient
+
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), PROBE)
+    gradients = jax.vmap(draw)(jax.random.split(key, draws))
+    mean = jnp.mean(gradients, axis=0)
+    noise = jnp.sum((gradients - mean) ** 2) / (draws - 1)
+    exact = jax.grad(stream.objective)(learner.outer, round)
+    return {"bias_squared": jnp.sum((mean - exact) ** 2) - noise / draws, "noise_squared": noise}
+
+
+def _record(algorithm: Online, stream: DriftingRegression, x: Array, state: State, info: Info) -> dict[str, Array]:
+    """What is kept of a round. What follows from λ, ĝ and g̃ and the truth is computed afterwards."""
+    records = {
+        "round": info.round,
+        "outer": info.outer,
+        "raw": info.hypergradient,
+        "used": info.used,
+        "outer_loss": info.outer_loss,
+        "inner_loss": info.inner_loss,
+        "skipped": info.skipped,
+    }
+    inner = getattr(algorithm.hypergradient, "inner", None)
+    if inner is None:
+        return records  # the exact hypergradient needs no inner function
+    params = getattr(state.hypergradient, "inner", state.hypergradient).params
+    predictions = predict(inner, params, Samples(x, x))
+    now, best = stream.truth(info.round, x), stream.solution(info.outer, info.round, x)
+    return records | {
+        "inner_error": jnp.mean(jnp.sum((predictions - best) ** 2, axis=-1)),
+        "truth_error": jnp.mean(jnp.sum((predictions - now) ** 2, axis=-1)),
+    }
+
+
+def _test_inputs(config: RegressionConfig, numbers: Numbers) -> Float[Array, "points inputs"]:
+    return jax.random.normal(_key(numbers, 2), (TEST_POINTS, config.inputs))
+
+
+def _key(numbers: Numbers, use: int) -> Array:
+    """A key of its own for each use of a seed: 0 the truth, 1 data and initialisation, 2 test inputs."""
+    return jax.random.fold_in(jax.random.key(numbers.seed), use)

@@ -1,0 +1,218 @@
+"""The regression's figures and page, from its stored files."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from smoothfbo.harness import store
+from smoothfbo.harness.charts import Chart
+from smoothfbo.harness.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
+from smoothfbo.harness.statistics import Frame
+from smoothfbo.studies.regression import charts as charts
+from smoothfbo.studies.regression.claims import SWEEP, at_base
+
+TABLE_METRICS = {
+    "excess": "exact objective − σ²", "cosine_used": "cosine, used", "cosine_raw": "cosine, raw",
+    "proxy": "proxy Σ‖g̃‖²",
+    "raw": "Σ‖ĝ‖²", "regret_1": "regret BLR_1", "regret_100": "regret BLR_100", "regret": "regret BLR_w (own w)",
+    "scale": "Σλ at the end", "tracking": "tracking D", "error": "error Γ", "variance": "variance of g̃",
+    "bias_squared": "bias ‖b‖²", "noise_squared": "noise E‖ζ‖²", "outer_loss": "hold-out loss",
+    "inner_error": "‖ĥ − h*‖²", "truth_error": "‖ĥ − f‖²", "skipped": "skipped rounds",
+}  # fmt: skip
+
+
+def build(folder: Path) -> Path:
+    """All figures, and the page; returns the page's path."""
+    config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
+    rounds, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
+    sections = list(_sections(config, summary, rounds, lanes))
+    page = folder / "report.html"
+    settings = config["config"]
+    title = "Non-stationary regression: which past batches to trust"
+    text = (
+        f"{len(lanes):,} lanes of {settings['rounds']:,} rounds, {settings['seeds']} seeds from "
+        f"{settings['first_seed']} on; every interval is a 95 % interval over seeds. The exact functional solution "
+        "is known here, so every method is measured against the truth."
+    )
+    write_page(page, title, text, sections)
+    return page
+
+
+def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, lanes: Frame) -> Iterator[Section]:
+    settings = config["config"]
+    yield Section("What holds", _verdicts(summary["claims"]), [claims_table(summary["claims"])])
+    yield Section("All numbers", parts=[summary_table(summary["groups"])])
+    for drift in settings["drift"]:
+        main, main_lanes = (charts.main_lanes(frame, summary["base"], drift) for frame in (rounds, lanes))
+        parts = [
+            *charts.over_time(main, drift, settings),
+            *charts.over_windows(main_lanes, drift),
+            *charts.trajectory(main, drift, summary),
+            *charts.learned_weights(main, drift, settings),
+        ]
+        yield Section(f"{drift.capitalize()} drift", parts=parts)
+    if settings["sweep_rates"]:
+        yield Section(
+            "Where smoothing helps the objective itself, and where it does not",
+            parts=list(charts.over_rates(at_base(lanes, summary["base"], settings["drift"][0]), settings)),
+        )
+    if settings["paper_values"]:
+        paper = rounds[(rounds["outer_rate"] == 1e-3) & (rounds["inner_rate"] == 1e-4)]
+        still = rounds[(rounds["method"] == "uniform") & (rounds["drift"] == settings["drift"][0])]
+        moved = float(
+            paper.groupby(["window", "seed"], observed=True)["scale"]
+            .agg(lambda x: abs(x.iloc[-1] / x.iloc[0] - 1))
+            .max()
+        )
+        text = (
+            "Inner rate 1e-4, outer rate 1e-3. The sum of the weights changes by at most "
+            f"{100 * moved:.2g} % in the whole run, so that the objective can hardly differ from that of uniform "
+            "weights."
+        )
+        yield Section("At the paper's own rates", [text], list(charts.at_paper_rates(paper, still)))
+    ablation = list(charts.over_factors(lanes, settings))
+    if ablation:
+        yield Section("Ablation", parts=ablation)
+    yield repeat_section(config)
+
+
+def _verdicts(claims: list[dict[str, Any]]) -> list[str]:
+    """One sentence per claim, drift and regime, with what was measured in each setting."""
+    sentences = []
+    for place in dict.fromkeys((c["claim"], c["comparison"], c["drift"], c["regime"]) for c in claims):
+        same = [c for c in claims if (c["claim"], c["comparison"], c["drift"], c["regime"]) == place]
+        claim, comparison, drift, regime = place
+        where = f"{drift} drift" + (f", {regime} regime" if regime != "default" else "")
+        found = "; ".join(
+            f"{verdict} at {', '.join(_setting(c) for c in same if c['verdict'] == verdict)}"
+            for verdict in ("holds", "fails", "open")
+            if any(c["verdict"] == verdict for c in same)
+        )
+        sentences.append(f"{claim[0].upper()}{claim[1:]} ({comparison}; {where}): {found}.")
+    return sentences
+
+
+def _setting(claim: dict[str, Any]) -> str:
+    rate = f", rate {claim['outer_rate']:g}" if "outer_rate" in claim else ""
+    sign = "×" if claim["measure"] == "ratio" else "difference "
+    return f"w = {claim['window']}{rate} ({sign}{estimate_text(claim['value'])})"
+
+
+def claims_table(claims: list[dict[str, Any]]) -> Table:
+    rows = []
+    for claim in claims:
+        names = ("drift", "regime", "outer_rate", "other_rate")
+        where = ", ".join(f"{name.replace('_', ' ')} {claim[name]}" for name in names if name in claim)
+        value = estimate_cell(claim["value"])
+        which = (claim["claim"], claim.get("window"), claim["verdict"])  # what tells rows apart is seen first
+        rows.append((*which, value, claim["measure"], claim["comparison"], where))
+    return Table(
+        "The paper's claims and the truth, seed by seed",
+        "Paired over seeds: geometric mean of the ratios of SmoothFBO to the other, or mean of the differences, with "
+        "the 95 % interval. A claim holds if the whole interval is on its side of the limit, fails if it is on the "
+        "other, and is open in between or if a seed gave nothing finite. With this many comparisons, one in twenty "
+        "errs by chance.",
+        ("claim", "w", "verdict", "value", "measure", "comparison", "where"), rows,
+    )  # fmt: skip
+
+
+def summary_table(groups: list[dict[str, Any]]) -> Table:
+    keys = ("method", "window", "drift", "weights", "regime", "outer_rate", "inner_rate", "adjoint_rate", "batch",
+            "inner_steps")  # fmt: skip
+    keys = [key for key in keys if key in ("method", "window") or len({group[key] for group in groups}) > 1]
+    names = [name for name in TABLE_METRICS if any(name in group["metrics"] for group in groups)]
+    rows = [
+        (*(group[key] for key in keys), *(estimate_cell(group["metrics"].get(name)) for name in names))
+        for group in groups
+    ]
+    return Table(
+        "Mean and 95 % interval over seeds",
+        "Sums are over all rounds; objective, cosines, losses and errors are means over the second half. Regrets with "
+        "different windows cannot be compared (an average is smaller than what it averages), and all gradients shrink "
+        "as Σλ grows, because the objective depends on the shares λ/Σλ alone. Bias and noise are conditional on the "
+        "past, so what warm-started networks carry on counts as bias. The variance of g̃ is over time, and holds the "
+        "drift of the gradient itself. Click a heading to sort.",
+        (*(key.replace("_", " ") for key in keys), *(TABLE_METRICS[name] for name in names)),
+        rows,
+    )  # fmt: skip
+
+
+def as_text(folder: Path) -> list[Any]:
+    """What the command prints at the end: the main comparison, and the verdicts."""
+    from rich import box
+    from rich.table import Table as Printed
+
+    config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
+    settings = config["config"]
+    printed = []
+    for drift in settings["drift"]:
+        title = (
+            f"{drift.capitalize()} drift, {settings['rounds']} rounds, {settings['seeds']} seeds, outer rate "
+            f"{summary['base']['outer_rate']:g}; mean ± 95 % interval; objective and cosines over the second half"
+        )
+        table = Printed(title=title, box=box.SIMPLE)
+        shown = ("excess", "cosine_used", "cosine_raw", "proxy", "regret_1")
+        for column in ("method", "w", *(TABLE_METRICS[name] for name in shown)):
+            table.add_column(column, justify="left" if column == "method" else "right")
+        for group in _main_groups(summary["groups"], summary["base"], drift):
+            values = (_plus_minus(group["metrics"].get(name)) for name in shown)
+            table.add_row(charts.NAMES[group["method"]], str(group["window"]), *values)
+        printed.append(table)
+    main = [claim for claim in summary["claims"] if claim["claim"] != SWEEP]
+    printed += [f"• {sentence}" for sentence in _verdicts(main)]
+    return printed + (
+        ["(The outer rates of the sweep, one by one, are on the page.)"] if len(main) < len(summary["claims"]) else []
+    )
+
+
+def _main_groups(groups: list[dict[str, Any]], base: dict[str, Any], drift: str) -> list[dict[str, Any]]:
+    wanted = {"drift": drift, "regime": "default", **{name: base[name] for name in base if name != "outer_rate"}}
+    rates = (base["outer_rate"], 0.0)
+    return [
+        group
+        for group in groups
+        if all(group[name] == value for name, value in wanted.items()) and group["outer_rate"] in rates
+    ]
+
+
+def _plus_minus(value: dict[str, Any] | None) -> str:
+    if value is None or value["mean"] is None:
+        return ""
+    half = "" if value["low"] is None else f" ± {value['high'] - value['mean']:.1g}"
+    return f"{value['mean']:.3g}{half}"
+
+
+def compare(folders: list[Path], out: Path) -> Path:
+    """One page with the main comparison of every run side by side."""
+    names = [str(folder) for folder in folders]
+    configs = [store.read_json(folder / "config.json")["config"] for folder in folders]
+    summaries = [store.read_json(folder / "summary.json") for folder in folders]
+    tables = [store.read_table(folder / "metrics.parquet") for folder in folders]
+    options = [
+        (option, *(str(config.get(option)) for config in configs))
+        for option in configs[0]
+        if len({str(config.get(option)) for config in configs}) > 1
+    ]
+    merged = [
+        group | {"method": f"{name}: {group['method']}"}
+        for name, summary in zip(names, summaries, strict=True)
+        for group in summary["groups"]
+    ]
+    differences = Table("Options that differ", "All others are the same.", ("option", *names), options)
+    parts: list[Any] = []
+    for column, title, running in (
+        ("proxy", "Cumulative proxy Σ‖g̃‖²", 1), ("excess", "Exact objective − σ²", charts.SMOOTHED),
+        ("regret_1", "True regret BLR_1", 1),
+    ):  # fmt: skip
+        lines = []
+        for index, (name, config, summary, table) in enumerate(zip(names, configs, summaries, tables, strict=True)):
+            frame = charts.main_lanes(table, summary["base"], config["drift"][0])
+            for line in charts.lines(frame, column, running=running, methods=charts.PLAIN):
+                lines.append(replace(line, name=f"{name}: {line.name}", dashed=index % 2 == 1))
+        parts.append(Chart(f"compare_{column}", title, "Lines of every second run are dashed.", "round", title, lines,
+                           log_y=True))  # fmt: skip
+    sections = [Section("Runs", parts=[differences, summary_table(merged)]), Section("Over time", parts=parts)]
+    store.prepare(out)
+    write_page(out / "report.html", "Comparison of runs", ", ".join(names), sections)
+    return out / "report.html"

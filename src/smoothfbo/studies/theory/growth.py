@@ -1,0 +1,122 @@
+"""How the regret grows with the number of rounds."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+from jaxtyping import Array
+
+from smoothfbo import regret
+from smoothfbo.online import Online, run
+from smoothfbo.smoothing import window_average
+from smoothfbo.studies.theory.config import TheoryConfig
+from smoothfbo.studies.theory.statements import Check
+from smoothfbo.testbeds import DriftingCosine
+
+# How the variation V₁ grows. The counter-example, V₁ ~ T, wobbles in every round and turns by a right angle in every
+# window. Its two parts alone show which does what: the wobble has V₁ ~ T but averages out within a window; the turn has
+# only V₁ ~ T/w but moves the windowed objective itself as fast as a step of 1/(2Lw) can follow.
+GROWTH_DRIFTS = ("log T", "T^1/4", "T", "T, wobble alone", "T/w, turn alone")
+
+
+def _growth_problem(drift: str, window: int) -> DriftingCosine:
+    speed, slowing, wobble = {
+        "log T": (1.0, 1.0, 0.0),
+        "T^1/4": (1.0, 0.75, 0.0),
+        "T": (np.pi / 2 / window, 0.0, 0.5),
+        "T, wobble alone": (0.0, 0.0, 0.5),
+        "T/w, turn alone": (np.pi / 2 / window, 0.0, 0.0),
+    }[drift]
+    return DriftingCosine(speed=jnp.asarray(speed), slowing=jnp.asarray(slowing), wobble=jnp.asarray(wobble))
+
+
+def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, rounds: int, capacity: int) -> Array:
+    """BLR_w(T)/T of one lane, in O(T·d): window means of the cosine problem are those of cos c and sin c."""
+    optimiser = optax.chain(window_average(window, capacity=capacity), optax.sgd(step))
+    _, outers = run(
+        Online(None, problem.oracle(), optimiser),
+        problem.stream,
+        jnp.zeros(problem.dimension),
+        rounds=rounds,
+        key=key,
+        record=lambda state, info: info.outer,  # noqa: ARG005
+    )
+    times = jnp.arange(rounds)
+    centres = jax.vmap(problem.centre)(times)
+
+    def window_average_of(values: Array) -> Array:
+        sums = jnp.concatenate([jnp.zeros((1, problem.dimension)), jnp.cumsum(values, axis=0)])
+        return (sums[times + 1] - sums[jnp.maximum(times + 1 - window, 0)]) / window.astype(values.dtype)
+
+    cosine, sine = window_average_of(jnp.cos(centres)), window_average_of(jnp.sin(centres))
+    gradients = problem.smoothness * (jnp.sin(outers) * cosine - jnp.cos(outers) * sine)
+    return jnp.mean(jnp.sum(gradients**2, axis=1))
+
+
+def grow(config: TheoryConfig, horizon: int) -> pd.DataFrame:
+    """Regret per round at one horizon, for windows w = ⌈T^e⌉ and two ways to choose the step: one program."""
+    settings = [
+        (drift, exponent, int(np.ceil(horizon**exponent)), rule)
+        for drift in GROWTH_DRIFTS
+        for exponent in config.exponents
+        for rule in ("1/L", "1/(2Lw)")
+    ]
+    problems = [_growth_problem(drift, window) for drift, _, window, _ in settings]
+    windows = [window for _, _, window, _ in settings]
+    steps = [1.0 if rule == "1/L" else 1 / (2 * window) for _, _, window, rule in settings]
+    keys = jax.random.split(jax.random.key(config.seed + 2), config.growth_lanes)
+
+    def lanes(problem: DriftingCosine, window: Array, step: Array) -> Array:
+        return jax.vmap(lambda key: _grow(problem, window, step, key, horizon, max(windows)))(keys)
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *problems)
+    values = np.asarray(jax.jit(jax.vmap(lanes))(stacked, jnp.asarray(windows), jnp.asarray(steps)))
+    frames = []
+    for (drift, exponent, window, rule), problem, row in zip(settings, problems, values, strict=True):
+        frames.append(
+            pd.DataFrame({
+                "drift": drift, "rounds": horizon, "exponent": exponent, "window": window, "step": rule,
+                "lane": np.arange(len(row)), "regret_per_round": row,
+                "variation": float(regret.variation(problem.suprema(horizon))),
+            })
+        )  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def growth_slopes(growth: Any) -> pd.DataFrame:
+    """Slopes of log(BLR/T) over log T on the larger half of the horizons, one per lane, then mean and error."""
+    largest = np.sort(growth["rounds"].unique())[len(growth["rounds"].unique()) // 2 :]
+    rows = []
+    for (drift, step, exponent), group in growth[growth["rounds"].isin(largest)].groupby(["drift", "step", "exponent"]):
+        table = group.pivot_table(index="rounds", columns="lane", values="regret_per_round")
+        slopes = np.polyfit(np.log(table.index.to_numpy()), np.log(table.to_numpy()), 1)[0]
+        error = slopes.std(ddof=1) / np.sqrt(len(slopes))
+        rows.append({"drift": drift, "step": step, "exponent": exponent, "slope": slopes.mean(), "error": error})
+    return pd.DataFrame(rows)
+
+
+def judge_growth(growth: Any) -> Iterator[Check]:
+    """Sublinear means that the regret per round falls with T; with linear variation it must not.
+
+    With a step of 1/(2Lw) the proof gives BLR ≤ 4Lw(2Q + V₁) + Γ, so a claim is made where w·V₁ grows clearly more
+    slowly than T. With a step of 1/L and a growing window, stored gradients feed back with a delay and the iteration
+    oscillates: D_{T,w} is not o(T), the corollary does not apply, and nothing is claimed.
+    """
+    largest = int(growth["rounds"].max())
+    for row in growth_slopes(growth).to_dict("records"):
+        exponent, slope, error = float(row["exponent"]), float(row["slope"]), float(row["error"])
+        rule = f"V₁ ~ {row['drift']}, step {row['step']}, w = T^{exponent:g}"
+        window = int(np.ceil(largest**exponent))
+        setting: Any = {"problem": "growth", "window": window, "drift": 0.0, "step": 0.0, "standard_error": error}
+        growth_of_variation = {"log T": 0.0, "T^1/4": 0.25}.get(row["drift"], 1.0)
+        claimed = row["step"] == "1/(2Lw)" and exponent + growth_of_variation < 0.8
+        if row["drift"] == "T":
+            name = f"counter-example, slope > −0.05: {rule}"
+            yield Check(name, "rate", lhs=-slope, rhs=0.05, holds=-slope <= 0.05 + 3 * error, **setting)
+        else:
+            name = f"{'sublinear, slope < 0' if claimed else 'no claim'}: {rule}"
+            yield Check(name, "rate", lhs=slope, rhs=0.0, holds=slope < -3 * error if claimed else None, **setting)

@@ -1,0 +1,180 @@
+"""The theory laboratory's table and figures, from its stored files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from smoothfbo.harness import store
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+COLOURS = {"noise": "#0072b2", "tracking": "#d55e00", "bias": "#cc79a7", "error": "#222222", "regret": "#009e73"}
+
+
+def statement_table(checks: list[dict[str, Any]]) -> Table:
+    """One line per statement: how often it was tried and held, and the setting where it was tightest."""
+    checks = [check for check in checks if check["problem"] != "growth"]
+    result = Table(title="The paper's statements, measured (of all settings, the tightest is shown)", box=box.SIMPLE)
+    for column, justify in (
+        ("statement", "left"), ("w", "right"), ("drift", "right"), ("α·L", "right"), ("left side", "right"),
+        ("right side", "right"), ("ratio", "right"), ("holds", "right"),
+    ):  # fmt: skip
+        result.add_column(column, justify=justify, no_wrap=column != "statement")  # pyright: ignore[reportArgumentType]
+    for name in dict.fromkeys(check["name"] for check in checks):
+        same = [check for check in checks if check["name"] == name]
+        shown = max(same, key=lambda check: check["ratio"] if check["ratio"] is not None else 0.0)
+        held = sum(check["holds"] is True for check in same)
+        judged = sum(check["holds"] is not None for check in same)
+        outside = any(not check["within_assumptions"] for check in same)
+        verdict = "–" if not judged else f"{held}/{judged}"
+        colour = "dim" if not judged else "green" if held == judged else "red"
+        result.add_row(
+            name + (" (step outside the assumptions)" if outside else ""),
+            str(shown["window"]),
+            f"{shown['drift']:g}",
+            f"{shown['step']:.2g}",
+            f"{shown['lhs']:.3g}",
+            f"{shown['rhs']:.3g}",
+            "" if shown["ratio"] is None else f"{shown['ratio']:.2g}",
+            f"[{colour}]{verdict}[/]",
+        )
+    return result
+
+
+def growth_table(checks: list[dict[str, Any]]) -> Table:
+    """Slopes of log(BLR/T) over log T; a claim is judged, the rest is shown."""
+    result = Table(title="Growth of the regret: slope of log(BLR/T), below 0 is sublinear", box=box.SIMPLE)
+    for column in ("variation, step and window", "slope", "holds"):
+        result.add_column(column, justify="left" if column.startswith("v") else "right")
+    for check in checks:
+        if check["problem"] == "growth":
+            slope = -check["lhs"] if check["name"].startswith("counter") else check["lhs"]
+            verdict = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]–[/]"}[check["holds"]]
+            result.add_row(check["name"], f"{slope:+.3f} ± {1.96 * check['standard_error']:.3f}", verdict)
+    return result
+
+
+def draw(folder: Path) -> list[Path]:
+    """All figures of a stored run, into `folder`/figures."""
+    figures = folder / "figures"
+    store.prepare(figures)
+    lanes = pd.read_parquet(folder / "metrics.parquet")
+    growth = pd.read_parquet(folder / "growth.parquet")
+    slopes = store.read_json(folder / "summary.json")["growth_slopes"]
+    decomposition = pd.read_parquet(folder / "decomposition.parquet")
+    return [
+        _save(figures / "bound.png", lambda: _bound(lanes)),
+        _save(figures / "trade_off.png", lambda: _trade_off(lanes)),
+        _save(figures / "growth.png", lambda: _growth(growth, slopes)),
+        _save(figures / "decomposition.png", lambda: _decomposition(decomposition)),
+    ]
+
+
+def _save(path: Path, make: Callable[[], Any]) -> Path:
+    figure = make()
+    store.write(path, lambda file: figure.savefig(file, dpi=130))
+    plt.close(figure)
+    return path
+
+
+def _band(axis: Axes, groups: Any, column: str, colour: str, label: str, style: str = "-") -> None:
+    """Mean over lanes with its 95 % interval, over windows."""
+    mean, half = groups[column].mean(), 1.96 * groups[column].sem()
+    mean = mean.where(mean > 1e-20)  # nothing to show on a logarithmic axis
+    axis.plot(mean.index, mean, style, marker="o", markersize=4, color=colour, label=label)
+    axis.fill_between(mean.index, mean - half, mean + half, color=colour, alpha=0.25, linewidth=0)
+
+
+def _bound(lanes: Any) -> Any:
+    """Measured regret and the theorem's right side, over windows; a row per problem, a column per drift."""
+    problems, drifts = list(lanes["problem"].unique()), sorted(lanes["drift"].unique())
+    figure, axes = plt.subplots(
+        len(problems), len(drifts), figsize=(4 * len(drifts), 3 * len(problems)), sharex=True, sharey="row",
+        layout="constrained", squeeze=False,
+    )  # fmt: skip
+    for row, problem in zip(axes, problems, strict=True):
+        for axis, drift in zip(row, drifts, strict=True):
+            here = lanes[(lanes["problem"] == problem) & (lanes["drift"] == drift)]
+            steps = sorted(here["step"].unique(), reverse=True)
+            for step, style, colour in zip(steps, ("-", "--"), ("#009e73", "#56b4e9"), strict=False):
+                groups = here[here["step"] == step].groupby("window")
+                _band(axis, groups, "regret", colour, f"measured, α = {step:g}/L", style)
+                axis.plot(groups["bound"].mean(), style, color="#222222", marker="^", markersize=4,
+                          label=f"bound, α = {step:g}/L")  # fmt: skip
+            axis.set(xscale="log", yscale="log", title=f"{problem}, drift {drift:g}")
+            axis.set_xlabel("window w")
+        row[0].set_ylabel("E BLR_w(T)")
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _trade_off(lanes: Any) -> Any:
+    """Variance falls with w, tracking grows: their sum has a best window."""
+    oracle = lanes[lanes["problem"] == "oracle"].assign(both=lambda frame: frame["noise"] + frame["tracking"])
+    steps, drifts = sorted(oracle["step"].unique()), sorted(oracle["drift"].unique())
+    figure, axes = plt.subplots(
+        len(steps), len(drifts), figsize=(4 * len(drifts), 3 * len(steps)), sharex=True, sharey=True,
+        layout="constrained", squeeze=False,
+    )  # fmt: skip
+    for row, step in zip(axes, steps, strict=True):
+        for axis, drift in zip(row, drifts, strict=True):
+            groups = oracle[(oracle["step"] == step) & (oracle["drift"] == drift)].groupby("window")
+            _band(axis, groups, "noise", COLOURS["noise"], "variance Σ‖ζ̄‖²")
+            _band(axis, groups, "tracking", COLOURS["tracking"], "tracking D")
+            _band(axis, groups, "both", COLOURS["error"], "sum", "--")
+            means: Any = groups["both"].mean()
+            best = means.idxmin()
+            axis.axvline(best, color="grey", linewidth=0.8)
+            axis.set(xscale="log", yscale="log", title=f"α = {step:g}/L, drift {drift:g}: best w = {best}")
+            axis.set_xlabel("window w")
+    axes[0, 0].set_ylim(0.1, 2 * oracle.groupby(["step", "drift", "window"])["both"].mean().max())
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _growth(growth: Any, slopes: list[dict[str, Any]]) -> Any:
+    """Regret per round over the horizon, log-log."""
+    drifts = [drift for drift in dict.fromkeys(growth["drift"]) if "alone" not in drift]
+    figure, axes = plt.subplots(1, len(drifts), figsize=(4.6 * len(drifts), 4), sharey=True, layout="constrained")
+    exponents = sorted(growth["exponent"].unique())
+    for axis, drift in zip(np.atleast_1d(axes), drifts, strict=True):
+        for step, style in (("1/(2Lw)", "-"), ("1/L", "--")):
+            for exponent, colour in zip(exponents, ("#0072b2", "#009e73", "#d55e00", "#cc79a7"), strict=False):
+                here = growth[(growth["drift"] == drift) & (growth["step"] == step) & (growth["exponent"] == exponent)]
+                mean = here.groupby("rounds")["regret_per_round"].mean()
+                (slope,) = [
+                    row["slope"]
+                    for row in slopes
+                    if (row["drift"], row["step"], row["exponent"]) == (drift, step, exponent)
+                ]
+                label = f"α = {step}, w = T^{exponent:g}: slope {slope:+.2f}"
+                axis.plot(mean, style, marker="o", markersize=3, color=colour, label=label)
+        axis.set(xscale="log", yscale="log", xlabel="rounds T", title=f"V₁ ~ {drift}")
+        axis.legend(frameon=False, fontsize=7)
+    np.atleast_1d(axes)[0].set_ylabel("BLR_w(T) / T")
+    return figure
+
+
+def _decomposition(frame: Any) -> Any:
+    """The terms of one run's error over time."""
+    figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
+    labels = {"error": "error ‖e‖", "noise": "noise ‖ζ̄‖", "bias": "bias ‖b̄‖", "tracking": "tracking ‖r‖"}
+    for name, label in labels.items():
+        axis.plot(
+            frame["round"], frame[name], color=COLOURS[name], linewidth=2 if name == "error" else 1.2, label=label
+        )
+    axis.plot(frame["round"], frame["regret"], color=COLOURS["regret"], linestyle=":", label="‖∇F_{t,w}(λ_t)‖")
+    axis.set(
+        xlabel="round", ylabel="norm", title=f"g̃ − ∇F = noise + bias + tracking, one run, w = {frame['window'][0]}"
+    )
+    axis.set_ylim(0, 1.3 * float(frame[["error", "bias", "regret"]].max().max()))
+    axis.legend(frameon=False, ncols=3, fontsize=8, loc="upper center")
+    return figure

@@ -1,0 +1,191 @@
+"""A drifting functional bilevel problem on finitely many inputs, with every quantity in closed form."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from smoothfbo import checks
+from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.testbeds.cosine import travelled
+from smoothfbo.types import Number
+
+
+class FiniteBilevel(eqx.Module):
+    """Inputs are n points; the inner function is h(x) = Φ(x)θ; λ enters through s = sin λ.
+
+        ℓ_in  = ½ (v − y − gain·(A s)(x))²,     y = b_t(x) + noise, gain = 1 + gain_noise·N(0, 1)
+        ℓ_out = ½ (v − y)² + (κ/d) Σ_j (1 − cos λ_j),     y = c_t(x) + noise
+
+    With Π the projection onto the span of Φ in L₂ of the points: h* = Π(b_t + A s), a* = −Π(h* − c_t), and with
+    M = ΠA, δ_t = Πb_t − c_t
+
+        F_t(λ) = ½ mean (δ_t + M s)² + (κ/d) Σ_j (1 − cos λ_j) + ½σ².
+
+    Φ = identity is the functional case (a value for every point); fewer features than points is the linear reduction.
+    """
+
+    features: Float[Array, "n p"]
+    coupling: Float[Array, "n d"]
+    inverse_gram: Float[Array, "p p"]  # (ΦᵀΦ/n)⁻¹
+    offsets: Float[Array, " n"]
+    explicit_weight: Number  # κ
+    noise: Number  # σ
+    gain_noise: Number
+    speed: Number
+    slowing: Number
+    batch: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        points: int = 4,
+        features: int | None = None,
+        seed: int = 0,
+        explicit_weight: Number = 0.2,
+        noise: Number = 0.3,
+        gain_noise: Number = 0.5,
+        speed: Number = 0.02,
+        slowing: Number = 0.0,
+        batch: int = 8,
+    ):
+        for name, value in {"points": points, "batch": batch}.items():
+            checks.require_integer(value, name, 1)
+        if features is not None:
+            checks.require_integer(features, "features", 1)
+            checks.require_range(features, "features", 1, points)
+        generator = np.random.default_rng(seed)
+        identity = np.eye(points)
+        phi = identity if features is None else generator.normal(size=(points, features))
+        dtype = jnp.result_type(float)
+        self.features = jnp.asarray(phi, dtype)
+        self.coupling = jnp.asarray(identity if features is None else generator.normal(size=(points, points)), dtype)
+        self.inverse_gram = jnp.asarray(np.linalg.inv(phi.T @ phi / points), dtype)
+        self.offsets = jnp.asarray(generator.uniform(0, 2 * np.pi, points), dtype)
+        self.explicit_weight, self.noise, self.gain_noise = explicit_weight, noise, gain_noise
+        self.speed, self.slowing, self.batch = speed, slowing, batch
+
+    @property
+    def points(self) -> int:
+        return self.features.shape[0]
+
+    @property
+    def dimension(self) -> int:
+        return self.coupling.shape[1]
+
+    # What drifts.
+
+    def inner_target(self, round: Int[Array, ""]) -> Float[Array, " n"]:
+        """b_t."""
+        return jnp.sin(self.offsets + travelled(round, self.speed, self.slowing))
+
+    def outer_target(self, round: Int[Array, ""]) -> Float[Array, " n"]:
+        """c_t."""
+        return 0.5 * jnp.cos(2 * self.offsets - travelled(round, self.speed, self.slowing))
+
+    # The problem as a user would write it.
+
+    def problem(self) -> Problem:
+        coupling, weight = self.coupling, self.explicit_weight
+        return Problem(
+            inner_loss=lambda outer, v, x, y: 0.5 * (v - y["target"] - y["gain"] * coupling[x] @ jnp.sin(outer)) ** 2,
+            outer_loss=lambda outer, v, x, y: 0.5 * (v - y["target"]) ** 2 + weight * jnp.mean(1 - jnp.cos(outer)),  # noqa: ARG005
+        )
+
+    def phi(self, x: Int[Array, ""]) -> Float[Array, " p"]:
+        return self.features[x]
+
+    def stream(self, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
+        """Batches for the fits, and fresh ones for the hypergradient."""
+        key_fit, key_final = jax.random.split(key)
+        return self._draw(round, key_fit)._replace(final=self._draw(round, key_final))
+
+    def _draw(self, round: Array, key: PRNGKeyArray) -> Data:
+        keys = jax.random.split(key, 5)
+        x_in, x_out = (jax.random.randint(k, (self.batch,), 0, self.points) for k in keys[:2])
+        noise_in, noise_out, gain = (jax.random.normal(k, (self.batch,)) for k in keys[2:])
+        inner = {"target": self.inner_target(round)[x_in] + self.noise * noise_in, "gain": 1 + self.gain_noise * gain}
+        outer = {"target": self.outer_target(round)[x_out] + self.noise * noise_out, "gain": jnp.ones(self.batch)}
+        return Data(Samples(x_in, inner), Samples(x_out, outer))
+
+    # The exact answers.
+
+    def parameters(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " p"]:
+        """θ*_{t,λ}."""
+        target = self.inner_target(round) + self.coupling @ jnp.sin(outer)
+        return self.inverse_gram @ (self.features.T @ target) / self.points
+
+    def solution(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " n"]:
+        """h*_{t,λ} at every point."""
+        return self.features @ self.parameters(round, outer)
+
+    def adjoint_of(self, round: Int[Array, ""], inner: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The exact adjoint −Π(h − c_t) that belongs to an inner function h; a* belongs to h*."""
+        return -self._project(inner - self.outer_target(round))
+
+    def objective(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, ""]:
+        error = self.solution(round, outer) - self.outer_target(round)
+        explicit = self.explicit_weight * jnp.mean(1 - jnp.cos(outer))
+        return 0.5 * jnp.mean(error**2) + explicit + 0.5 * self.noise**2
+
+    def gradient(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " d"]:
+        adjoint = self.adjoint_of(round, self.solution(round, outer))
+        return self.expected_hypergradient(outer, adjoint)
+
+    def expected_hypergradient(self, outer: Float[Array, " d"], adjoint: Float[Array, " n"]) -> Float[Array, " d"]:
+        """G_t = E[ĝ_t | λ_t, â_t]: the mean over the final mini-batch, given the values of the adjoint."""
+        explicit = self.explicit_weight * jnp.sin(outer) / self.dimension
+        return explicit - jnp.cos(outer) * (self.coupling.T @ adjoint) / self.points
+
+    def variance(self, outer: Float[Array, " d"], adjoint: Float[Array, " n"]) -> Float[Array, ""]:
+        """E[‖ζ_t‖² | λ_t, â_t], the variance of ĝ_t given the adjoint."""
+        rows = self.coupling * jnp.cos(outer)
+        second_moment = (1 + self.gain_noise**2) * jnp.mean(adjoint**2 * jnp.sum(rows**2, axis=1))
+        return (second_moment - jnp.sum((rows.T @ adjoint / self.points) ** 2)) / self.batch
+
+    # The constants of the theory, over the first `rounds` rounds.
+
+    def objective_bound(self, rounds: int) -> float:
+        """Q ≥ |F_t(λ)|: s runs over the cube [−1, 1]^d, on which |δ + M s| ≤ |δ| + Σ_j |M_j|."""
+        shift, slope, _ = self._constants(rounds)
+        largest = np.abs(shift) + np.abs(slope).sum(axis=1)
+        return float(0.5 * np.max(np.mean(largest**2, axis=1)) + 2 * self.explicit_weight + 0.5 * self.noise**2)
+
+    def smoothness(self, rounds: int) -> float:
+        """L ≥ ‖∇²F_t(λ)‖ = ‖cos MᵀM/n cos − diag(sin·Mᵀ(δ + M s)/n) + (κ/d) diag cos‖."""
+        shift, slope, square = self._constants(rounds)
+        linear = np.abs(shift @ slope / self.points) + np.abs(square).sum(axis=1)
+        return float(np.linalg.norm(square, 2) + linear.max() + self.explicit_weight / self.dimension)
+
+    def suprema(self, rounds: int) -> Float[Array, " changes"]:
+        """sup_λ |F_{t+1}(λ) − F_t(λ)|, exactly: the difference is linear in s ∈ [−1, 1]^d."""
+        shift, slope, _ = self._constants(rounds)
+        change, middle = np.diff(shift, axis=0), (shift[1:] + shift[:-1]) / 2
+        constant, linear = np.mean(change * middle, axis=1), change @ slope / self.points
+        return jnp.asarray(np.abs(constant) + np.abs(linear).sum(axis=1))
+
+    def parameter_suprema(self, rounds: int) -> Float[Array, " changes"]:
+        """sup_λ ‖θ*_{t+1,λ} − θ*_{t,λ}‖, exactly: the difference does not depend on λ."""
+        zero = jnp.zeros(self.dimension)
+        path = jax.vmap(lambda round: self.parameters(round, zero))(jnp.arange(rounds))
+        return jnp.linalg.norm(jnp.diff(path, axis=0), axis=1)
+
+    def bias_constant(self) -> float:
+        """c with ‖b_t‖² ≤ c·(ε_in + ε_adj), ε the suboptimality of ĥ and of â in their own objectives.
+
+        b_t = −cos λ · Aᵀ(â − a*)/n, so ‖b_t‖² ≤ (‖A‖²/n) mean(â − a*)², and mean(â − a*)² ≤ 4ε_adj + 4ε_in because
+        both objectives have curvature 1 and Π does not enlarge ĥ − h*.
+        """
+        return float(4 * np.linalg.norm(np.asarray(self.coupling), 2) ** 2 / self.points)
+
+    def _project(self, values: Float[Array, " n"]) -> Float[Array, " n"]:
+        return self.features @ (self.inverse_gram @ (self.features.T @ values)) / self.points
+
+    def _constants(self, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """δ_t for all rounds, M, and MᵀM/n."""
+        times = jnp.arange(rounds)
+        inner, outer = jax.vmap(self.inner_target)(times), jax.vmap(self.outer_target)(times)
+        shift = np.asarray(jax.vmap(self._project)(inner) - outer)
+        slope = np.asarray(jax.vmap(self._project, in_axes=1, out_axes=1)(self.coupling))
+        return shift, slope, slope.T @ slope / self.points

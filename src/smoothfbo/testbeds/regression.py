@@ -1,0 +1,162 @@
+"""The paper's drifting regression, whose exact functional solution is known."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from smoothfbo import checks
+from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.source import AbstractStream
+from smoothfbo.types import Number
+
+Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
+
+
+def per_lag(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Array, ""]:
+    """λ_lag: one weight for each lag."""
+    return outer[lag]
+
+
+def decay(outer: Float[Array, ""], lag: Int[Array, ""]) -> Float[Array, ""]:
+    """exp(−λ·lag): a scalar rate λ ≥ 0 at which the past is forgotten."""
+    return jnp.exp(-outer * lag.astype(outer.dtype))
+
+
+def shares(weighting: Weighting, outer: Array, lags: int) -> Float[Array, " lags"]:
+    """π = λ / Σλ: the weights of the lags as shares of their sum."""
+    weights = jax.vmap(weighting, in_axes=(None, 0))(outer, jnp.arange(lags))
+    return weights / jnp.sum(weights)
+
+
+def excess(weighting: Weighting, discrepancy: Float[Array, "lags lags"], outer: Array) -> Float[Array, ""]:
+    """E‖f_t(x) − h*_λ(x)‖² = πᵀ K_t π, the exact objective without the noise; linear in K_t."""
+    share = shares(weighting, outer, len(discrepancy))
+    return share @ discrepancy @ share
+
+
+class Window(NamedTuple):
+    """The last L batches, newest first."""
+
+    x: Float[Array, "lags batch inputs"]
+    y: Float[Array, "lags batch outputs"]
+
+
+class DriftingRegression(AbstractStream):
+    """y = σ(W_tᵀx + b_t) + noise with x ~ N(0, I) and (W_t, b_t) = (W, b) + drift(t)   (Section 6.1).
+
+    Round t brings one batch of time t as outer data, and the batches of times t−L, …, t−1 as inner data, each
+    sample marked with its lag (0 is the newest). The outer variable is one weight per lag.
+
+    The exact answer is known. In L₂ the inner solution is h*_λ = Σ_s λ_s f_s / Σ_s λ_s, hence
+    F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it by quadrature.
+
+    `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
+    `decay` takes a scalar rate.
+    """
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+    drift: Callable[[Int[Array, ""]], Float[Array, ""]]
+    noise: Number
+    weighting: Weighting = eqx.field(static=True)
+    lags: int = eqx.field(static=True)
+    batch: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        drift: Callable[[Int[Array, ""]], Float[Array, ""]],
+        *,
+        inputs: int = 5,
+        outputs: int = 1,
+        lags: int = 10,
+        batch: int = 32,
+        noise: Number = 0.3,
+        weighting: Weighting = per_lag,
+    ):
+        for name, value in {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch}.items():
+            checks.require_integer(value, name, 1)
+        checks.require_range(noise, "noise", 0.0)
+        key_weight, key_bias = jax.random.split(key)
+        self.weight = jax.random.normal(key_weight, (inputs, outputs))
+        self.bias = jax.random.normal(key_bias, (outputs,))
+        self.drift, self.noise, self.weighting, self.lags, self.batch = drift, noise, weighting, lags, batch
+
+    @staticmethod
+    def problem(weighting: Weighting = per_lag) -> Problem:
+        """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², where λ_lag is the weight of the sample's lag."""
+        return Problem(
+            inner_loss=lambda outer, v, x, y: (  # noqa: ARG005
+                weighting(outer, y["lag"]) * jnp.sum((v - y["target"]) ** 2)
+            ),
+            outer_loss=lambda outer, v, x, y: jnp.sum((v - y["target"]) ** 2),  # noqa: ARG005
+        )
+
+    def truth(self, round: Int[Array, ""], x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """f_t(x)."""
+        shift = self.drift(round)
+        return jax.nn.sigmoid(x @ (self.weight + shift) + self.bias + shift)
+
+    def draw(self, round: Int[Array, ""], key: PRNGKeyArray) -> tuple[Array, Array]:
+        """One batch of time `round`."""
+        key_x, key_noise = jax.random.split(key)
+        x = jax.random.normal(key_x, (self.batch, self.weight.shape[0]))
+        y = self.truth(round, x)
+        return x, y + self.noise * jax.random.normal(key_noise, y.shape)
+
+    def init(self, key: PRNGKeyArray) -> tuple[Window, Data]:
+        """The batches of times −1, …, −L: the window is full in the first round."""
+        keys = jax.random.split(key, self.lags)
+        window = Window(*jax.vmap(self.draw)(-1 - jnp.arange(self.lags), keys))
+        return window, self._data(window, *self.draw(jnp.zeros((), jnp.int32), key))
+
+    def __call__(
+        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
+    ) -> tuple[Window, Data, None]:
+        del learner
+        x, y = self.draw(round, key)
+        data = self._data(state, x, y)
+        following = Window(*(jnp.concatenate([new[None], old[:-1]]) for new, old in zip((x, y), state, strict=True)))
+        return following, data, None
+
+    def solution(
+        self, outer: Array, round: Int[Array, ""], x: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch outputs"]:
+        """h*_{t,λ}(x) = Σ_s λ_s f_s(x) / Σ_s λ_s, the exact inner solution."""
+        past = jax.vmap(lambda lag: self.truth(round - 1 - lag, x))(jnp.arange(self.lags))
+        return jnp.tensordot(shares(self.weighting, outer, self.lags), past, axes=1)
+
+    def discrepancy(self, round: Int[Array, ""]) -> Float[Array, "lags lags"]:
+        """K_t[s, r] = E⟨f_{t−1−s}(x) − f_t(x), f_{t−1−r}(x) − f_t(x)⟩, all that F_t depends on.
+
+        f_t(x) is a function of two normal variables, Wᵀx and 1ᵀx, for each output: the trapezoid rule on a grid
+        integrates it to about six digits.
+        """
+        grid = jnp.linspace(-6.0, 6.0, 61)
+        first, second = (axis.ravel() for axis in jnp.meshgrid(grid, grid))
+        density = jnp.exp(-(first**2 + second**2) / 2)
+        length = jnp.linalg.norm(self.weight, axis=0)[:, None]
+        along = jnp.sum(self.weight, axis=0)[:, None] / length  # of the vector of ones, and across:
+        across = jnp.sqrt(jnp.maximum(self.weight.shape[0] - along**2, 0))
+        shifts = jax.vmap(self.drift)(round - jnp.arange(self.lags + 1))[:, None, None]
+        summed = along * first + across * second  # 1ᵀx
+        values = jax.nn.sigmoid(length * first + self.bias[:, None] + shifts * (1 + summed))
+        difference = values[1:] - values[:1]
+        return jnp.einsum("son,ron,n->sr", difference, difference, density / jnp.sum(density))
+
+    def objective(self, outer: Array, round: Int[Array, ""]) -> Float[Array, ""]:
+        """The exact F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs."""
+        return excess(self.weighting, self.discrepancy(round), outer) + self.noise**2 * self.bias.size
+
+    def _data(self, window: Window, x: Array, y: Array) -> Data:
+        lag = jnp.repeat(jnp.arange(self.lags), self.batch)
+        flat: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), window)
+        # Outer samples carry a lag as well, so that both kinds of data have the same form; it is not used.
+        return Data(
+            inner=Samples(flat.x, {"target": flat.y, "lag": lag}),
+            outer=Samples(x, {"target": y, "lag": jnp.zeros(self.batch, lag.dtype)}),
+        )

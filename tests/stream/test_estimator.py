@@ -1,0 +1,163 @@
+"""The estimators: both conventions, the same learner, one file."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+
+OPTIONS = {"block": 8, "rates": 4, "smoothing": 3}
+
+
+def data(rows=203, seed=0):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 3)) * [1, 10, 0.1] + 5
+    return x, x @ [1.0, -0.2, 3.0] + 0.1 * random.normal(size=rows)
+
+
+def one_by_one(model, x, y):
+    predictions = []
+    for row, value in zip(x, y, strict=True):
+        named = dict(zip("abc", row.tolist(), strict=True))
+        predictions.append(model.predict_one(named))
+        model.learn_one(named, value)
+    return predictions
+
+
+def test_one_row_or_many_the_predictions_are_the_same_bits():
+    x, y = data()
+    rows = one_by_one(StreamRegressor(**OPTIONS), x, y.tolist())
+    many, frames = StreamRegressor(**OPTIONS), StreamRegressor(**OPTIONS)
+    frame, at = pd.DataFrame(x, columns=list("abc")), 0
+    for size in (3, 5, 40, 1, 100, 54):
+        part = slice(at, at + size)
+        if at:
+            assert many.predict(x[part])[0] == rows[at]
+            named = frames.predict_many(frame[part])
+            assert named.iloc[0] == rows[at]
+            assert named.index.equals(frame.index[part])
+        many.partial_fit(x[part], y[part])
+        frames.learn_many(frame[part], pd.Series(y)[part])
+        at += size
+    assert np.mean((np.array(rows)[100:] - y[100:]) ** 2) < 0.05
+
+
+def test_predicting_changes_nothing():
+    x, y = data()
+    model = StreamRegressor(**OPTIONS).fit(x, y)
+    np.testing.assert_array_equal(model.predict(x), model.predict(x))
+    assert model.predict(x[:5]) == pytest.approx(model.predict(x)[:5], rel=1e-12)
+    np.testing.assert_array_equal(model.fit(x, y).predict(x), StreamRegressor(**OPTIONS).fit(x, y).predict(x))
+    assert model.weights.sum() == pytest.approx(1)
+
+
+def test_classes_may_be_anything_and_come_later():
+    x, y = data()
+    labels = np.where(y > np.median(y), "up", "down").astype("U6")
+    labels[100:] = np.where(x[100:, 1] > 12, "far up", labels[100:])
+    model = StreamClassifier(**OPTIONS)
+    guesses = one_by_one(model, x, labels.tolist())
+    assert guesses[0] is None
+    assert set(guesses[8:100]) <= {"up", "down"}
+    assert model.classes_.tolist() == [*dict.fromkeys(labels.tolist())]
+    assert np.mean(np.array(guesses[150:]) == labels[150:]) > 0.75
+    shares = model.predict_proba_one(dict(zip("abc", x[0], strict=True)))
+    assert sum(shares.values()) == pytest.approx(1)
+    batch = StreamClassifier(**OPTIONS).partial_fit(x, labels, classes=["down", "far up", "up", "sideways"])
+    assert batch.classes_.tolist() == ["down", "far up", "sideways", "up"]
+    assert batch.predict_proba(x).shape == (203, 4)
+    assert np.mean(batch.predict(x) == labels) > 0.6
+
+
+def test_missing_features_are_allowed():
+    x, y = data()
+    x[::7, 1] = np.nan
+    model = StreamRegressor(**OPTIONS).fit(x, y)
+    assert np.isfinite(model.predict(x)).all()
+    one = StreamRegressor(**OPTIONS)
+    one_by_one(one, x, y.tolist())
+    assert np.isfinite(one.predict_one({"a": 1.0, "unknown": 3.0, "c": None}))
+
+
+@pytest.mark.parametrize("kind", [StreamRegressor, StreamClassifier])
+def test_a_saved_estimator_goes_on_as_if_not_interrupted(tmp_path, kind):
+    x, y = data()
+    y = y if kind is StreamRegressor else np.where(y > np.median(y), 1, 0)
+    whole = one_by_one(kind(**OPTIONS), x, y.tolist())
+    first = kind(**OPTIONS)
+    one_by_one(first, x[:77], y[:77].tolist())
+    first.save(tmp_path / "model.state")
+    assert one_by_one(kind.load(tmp_path / "model.state"), x[77:], y[77:].tolist()) == whole[77:]
+    assert one_by_one(pickle.loads(pickle.dumps(first)), x[77:], y[77:].tolist()) == whole[77:]
+    other = StreamClassifier if kind is StreamRegressor else StreamRegressor
+    with pytest.raises(UsageError, match=f"holds a {kind.__name__} learner, not a {other.__name__}"):
+        other.load(tmp_path / "model.state")
+
+
+def test_mistakes_are_named():
+    x, y = data()
+    with pytest.raises(ValueError, match="has not learnt anything yet"):
+        StreamRegressor().predict(x)
+    model = StreamRegressor(**OPTIONS).fit(x, y)
+    with pytest.raises(ValueError, match="2 features, but StreamRegressor is expecting 3"):
+        model.predict(x[:, :2])
+    with pytest.raises(ValueError, match="infinity"):
+        model.partial_fit(np.full((1, 3), np.inf), [1.0])
+    with pytest.raises(ValueError, match="columns have no names"):
+        model.predict_one({"a": 1.0})
+    with pytest.raises(ValueError, match="must be numbers"):
+        StreamRegressor().learn_one({"a": "red"}, 1.0)
+    with pytest.raises(ValueError, match="features must be finite"):
+        StreamRegressor().learn_one({"a": float("inf")}, 1.0)
+    with pytest.raises(ValueError, match="target must be finite"):
+        StreamRegressor().learn_one({"a": 1.0}, float("-inf"))
+
+
+def test_neither_scikit_learn_nor_river_is_needed():
+    program = (
+        "import sys; sys.modules['sklearn'] = sys.modules['sklearn.base'] = sys.modules['river'] = None\n"
+        "import numpy as np; from smoothfbo.stream.estimators import StreamRegressor\n"
+        "model = StreamRegressor(block=8, rates=3).set_params(ridge=0.01)\n"
+        "x = np.random.default_rng(0).normal(size=(32, 2))\n"
+        "assert abs(model.fit(x, x[:, 0]).predict(x) - x[:, 0]).max() < 0.1\n"
+        "assert model.get_params()['ridge'] == 0.01\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# A choice: all of them take minutes, because every number of features is a compilation (`make estimators`).
+CHECKS = (
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_do_not_raise_errors_in_init_or_set_param",
+    "check_estimators_unfitted",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_estimator_sparse_tag",
+    "check_n_features_in",
+    "check_fit1d",
+    "check_fit2d_predict1d",
+    "check_estimators_empty_data_messages",
+    "check_dict_unchanged",
+    "check_fit_idempotent",
+)
+
+
+@pytest.mark.parametrize("kind", [StreamRegressor, StreamClassifier])
+def test_scikit_learns_rules(kind):
+    estimator_checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    chosen = [
+        (estimator, check)
+        for estimator, check in estimator_checks.estimator_checks_generator(kind(**OPTIONS))
+        if check.func.__name__ in CHECKS
+    ]
+    assert len(chosen) >= 12
+    for estimator, check in chosen:
+        check(estimator)

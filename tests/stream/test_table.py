@@ -1,0 +1,282 @@
+"""Tables: every kind of file, what is inferred, and every bad input as one line after all that came before it."""
+
+import contextlib
+import gzip
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.reading import Encoder, infer_schema, open_table
+from smoothfbo.stream.reading.lines import LONGEST_LINE
+
+
+def frame(rows=40, seed=0):
+    random = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "when": pd.date_range("2024-01-01", periods=rows, freq="h"),
+            "price": random.normal(size=rows).round(3),
+            "colour": random.choice(["red", "green"], rows),
+            "demand": random.normal(size=rows).round(3) + 5,
+        }
+    )
+
+
+def read(path, target="demand", block=8, **options):
+    """All rows that were delivered, and the error that ended it."""
+    table = open_table(str(path), target=target, block=block, **options)
+    tables, fault = [], None
+    try:
+        tables.extend(table)
+    except UsageError as error:
+        fault = str(error)
+    assert fault is None or "\n" not in fault
+    return (pa.concat_tables(tables) if tables else None), fault
+
+
+def written(tmp_path, text, name="table.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def lines(rows=40, **changes):
+    """CSV lines of `frame`; `changes` replaces whole lines by number, row_20="..."."""
+    result = frame(rows).to_csv(index=False).splitlines()
+    for key, value in changes.items():
+        result[int(key.split("_")[1])] = value
+    return "\n".join(result) + "\n"
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz", "table.parquet"])
+def test_all_formats_give_the_same_rows(tmp_path, name):
+    expected, path = frame(), tmp_path / name
+    if name.endswith("parquet"):
+        expected.to_parquet(path)
+    else:
+        expected.to_csv(path, index=False)
+    table, fault = read(path)
+    assert fault is None
+    pd.testing.assert_frame_equal(table.to_pandas(), expected, check_dtype=False, check_index_type=False)
+
+
+def test_standard_input_is_read_line_by_line(tmp_path):
+    program = (
+        "import sys; from smoothfbo.stream.reading import open_table\n"
+        "for table in open_table('-', target='demand', block=8): print(table.num_rows, flush=True)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with child:
+        text = lines().splitlines(keepends=True)
+        child.stdin.write("".join(text[:11]))
+        child.stdin.flush()
+        counts = [child.stdout.readline()]  # ten rows are out before the next ones are in
+        child.stdin.write(text[11])
+        child.stdin.flush()
+        counts.append(child.stdout.readline())
+        child.stdin.close()
+    assert [int(count) for count in counts] == [10, 1]
+
+
+def schema_of(path, target):
+    table = open_table(str(path), target=target, block=8)
+    table.close()
+    return table.schema
+
+
+def test_the_schema_is_inferred_and_said(tmp_path):
+    path = written(tmp_path, lines())
+    schema = schema_of(path, "demand")
+    kinds = {column.name: column.kind for column in schema.columns}
+    assert kinds == {"when": "time", "price": "numeric", "colour": "categorical", "demand": "numeric"}
+    assert schema.time == "when"
+    assert not schema.is_classification
+    assert any("regression" in note for note in schema.notes)
+    colours = schema_of(path, "colour")
+    assert colours.is_classification
+    assert sorted(colours.classes) == ["green", "red"]
+    numbers = pa.table({"x": [1.5, 2.5, 3.5], "y": [0, 1, 1]})
+    assert infer_schema(numbers, target="y").classes == ("0", "1")
+    assert not infer_schema(numbers, target="y", task="regression").is_classification
+
+
+FAULTS = {
+    "text in a numeric column": (
+        lines(row_21="2024-01-01 20:00:00,cheap,red,5"),
+        20,
+        "row 21, column 'price': 'cheap' is",
+    ),
+    "text in the first block": (
+        lines(row_3="2024-01-01 02:00:00,cheap,red,5"),
+        None,
+        "row 3, column 'price': 'cheap' is not",
+    ),
+    "not a time": (lines(row_21="soon,1,red,5"), 20, "row 21, column 'when': 'soon' is not a time"),
+    "a column appears": (lines(row_21="2024-01-01 20:00:00,1,red,5,9"), 20, "row 21: 5 values for 4 columns; a column"),
+    "a column disappears": (
+        lines(row_21="2024-01-01 20:00:00,1,red"),
+        20,
+        "row 21, column 'demand': no value",
+    ),
+    "infinite": (lines(row_21="2024-01-01 20:00:00,inf,red,5"), 20, "row 21, column 'price': an infinite value"),
+    "overflow": (lines(row_21="2024-01-01 20:00:00,1e999,red,5"), 20, "row 21, column 'price': an infinite value"),
+    "missing time": (lines(row_21=",1,red,5"), 20, "row 21, column 'when': a missing time"),
+    "NUL byte": (lines(row_21="2024-01-01 20:00:00,1,r\0d,5"), 20, "line 22: a NUL byte"),
+    "long line": (lines(row_21="x" * 10_000_000), 20, "line 22: longer than"),
+    "open quote": (lines(row_21='2024-01-01 20:00:00,1,"red,5'), 20, "row 21: a quote that is not closed"),
+    "duplicate names": (lines(row_0="when,price,price,demand"), None, "column 'price' appears twice (columns 2 and 3)"),
+    "empty": ("", None, "is empty"),
+    "blank": ("\n\n", None, "is empty"),
+    "header only": ("price,demand\n", None, "a header and no rows"),
+    "too few rows": (lines(rows=5), None, "has 5 rows, fewer than one block of 8"),
+    "not UTF-8": (lines().encode().replace(b"red", b"r\xe9d"), None, "not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_bad_input_is_one_line_after_everything_before_it(tmp_path, case):
+    text, before, message = FAULTS[case]
+    path = written(tmp_path, text)
+    if before is None:
+        with pytest.raises(UsageError) as caught:
+            read(path)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+    else:
+        table, fault = read(path)
+        assert message in fault
+        assert fault.startswith(str(path))
+        pd.testing.assert_frame_equal(table.to_pandas(), frame()[:before], check_dtype=False)
+
+
+def test_a_file_that_is_not_there_or_not_a_table(tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere.csv does not exist"):
+        read(tmp_path / "nowhere.csv")
+    with pytest.raises(UsageError, match="is a folder"):
+        read(tmp_path)
+    with pytest.raises(UsageError, match="not a Parquet file, or it is truncated"):
+        read(written(tmp_path, b"PAR1 nonsense", "table.parquet"))
+
+
+def test_truncated_files(tmp_path):
+    text = lines(rows=5000).encode()
+    packed = gzip.compress(text)
+    table, fault = read(written(tmp_path, packed[: len(packed) * 2 // 3], "table.csv.gz"))
+    assert "the gzip file is truncated or damaged" in fault
+    assert 1000 < table.num_rows < 5000
+    assert table.to_pandas()["price"].equals(frame(5000)["price"][: table.num_rows])
+    buffer = io.BytesIO()
+    frame(5000).to_parquet(buffer)
+    with pytest.raises(UsageError, match="truncated"):
+        read(written(tmp_path, buffer.getvalue()[:-100], "table.parquet"))
+
+
+def test_misspelt_columns_get_a_suggestion(tmp_path):
+    path = written(tmp_path, lines())
+    for target, hint in {
+        "demnd": "did you mean 'demand'?",
+        "Demand": "did you mean 'demand'?",
+        "zzz": "there are 'when'",
+    }.items():
+        with pytest.raises(UsageError, match=f"--target {target}: no such column") as caught:
+            read(path, target=target)
+        assert hint in str(caught.value)
+    with pytest.raises(UsageError, match="--time wen: no such column; did you mean 'when'"):
+        read(path, time="wen")
+    with pytest.raises(UsageError, match="--categorical x: no such column"):
+        read(path, categorical=("x",))
+    with pytest.raises(UsageError, match="--target when holds times"):
+        read(path, target="when")
+
+
+def encode(path, lags=(1,), horizon=1, **options):
+    table = open_table(str(path), block=8, **{"target": "demand", **options})
+    with contextlib.closing(table):
+        encoder = Encoder(table.schema, lags, horizon, str(path))
+        return encoder, *encode_all(encoder, table)
+
+
+def encode_all(encoder, table):
+    parts, fault = [], None
+    for portion in table:
+        part, fault = encoder.encode(portion)
+        parts.append(part)
+        if fault is not None:
+            break
+    joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ("features", "target", "previous")}
+    return joined, fault
+
+
+def test_features_are_what_they_say(tmp_path):
+    expected = frame()
+    encoder, rows, _ = encode(written(tmp_path, lines()), lags=(1, 3))
+    column = {name: rows["features"][:, i] for i, name in enumerate(encoder.names)}
+    np.testing.assert_array_equal(column["price"], expected["price"])
+    np.testing.assert_array_equal(column["colour=red"], expected["colour"] == "red")
+    np.testing.assert_array_equal(column["colour=other"], 0)
+    np.testing.assert_array_equal(column["demand[-1]"][1:], expected["demand"][:-1])
+    np.testing.assert_array_equal(column["demand[-3]"], expected["demand"].shift(3))
+    angle = 2 * np.pi * expected["when"].dt.hour / 24
+    np.testing.assert_allclose(column["sine of day"], np.sin(angle), atol=1e-9)
+    assert "colour=other" in encoder.constant_columns
+    _, later, _ = encode(written(tmp_path, lines()), lags=(1,), horizon=4)
+    np.testing.assert_array_equal(later["previous"], expected["demand"].shift(4))
+    np.testing.assert_array_equal(later["features"][:, encoder.names.index("demand[-1]")], expected["demand"].shift(4))
+
+
+def test_missing_values_come_from_the_past_and_are_counted(tmp_path):
+    text = lines(
+        row_10="2024-01-01 09:00:00,,red,NA", row_11="2024-01-01 10:00:00,?,,5", row_1="2024-01-01 00:00:00,,red,5"
+    )
+    encoder, rows, _ = encode(written(tmp_path, text))
+    assert encoder.missing == {"when": 0, "price": 3, "colour": 1, "demand": 1}
+    price = rows["features"][:, encoder.names.index("price")]
+    assert np.isnan(price[0])  # nothing is known yet
+    assert price[8] == price[9] == price[10] == frame()["price"][8]
+    assert np.isnan(rows["target"][9])
+    assert rows["previous"][10] == frame()["demand"][8]
+    _, fault = read(written(tmp_path, text), missing="error")
+    assert "row 1, column 'price': a missing value" in fault
+
+
+def test_times_must_not_go_back(tmp_path):
+    path = written(tmp_path, lines(row_21="2023-12-31 20:00:00,1,red,5"))
+    encoder, rows, fault = encode(path, time="when")
+    assert "row 21, column 'when': 2023-12-31" in str(fault)
+    assert len(rows["target"]) == encoder.rows == 20
+    _, rows, fault = encode(path, time="when", sort=True)
+    assert fault is None
+    assert rows["target"][0] == 5
+    assert len(rows["target"]) == 40
+    with pytest.raises(UsageError, match="holds text; allowed are times"):
+        encode(path, time="colour")
+
+
+def test_a_class_that_appears_later_gets_the_next_number(tmp_path):
+    path = written(tmp_path, lines(row_30="2024-01-02 05:00:00,1,violet,5"))
+    encoder, rows, _ = encode(path, target="colour", lags=())
+    assert encoder.classes[2:] == ["violet"]
+    assert rows["target"][29] == 2
+
+
+def test_odd_names_survive(tmp_path):
+    odd = ["<script>alert(1)</script>", 'a "quoted", b', "tab\there", "ünïcode"]
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 4)), columns=odd)
+    path = tmp_path / "odd.csv"
+    table.to_csv(path, index=False)
+    result, fault = read(path, target=odd[0])
+    assert fault is None
+    assert result.column_names == odd
+
+
+def test_a_line_just_short_enough_is_read(tmp_path):
+    path = written(tmp_path, lines(row_21="2024-01-01 20:00:00,1," + "x" * (LONGEST_LINE - 100) + ",5"))
+    table, fault = read(path)
+    assert fault is None
+    assert table.num_rows == 40

@@ -1,0 +1,197 @@
+"""The laboratory as a user runs it: files, verdicts, exit status, messages."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smoothfbo import cli
+from smoothfbo.studies.theory import program as theory
+from smoothfbo.studies.theory.config import TheoryConfig
+from smoothfbo.studies.theory.growth import growth_slopes
+from smoothfbo.studies.theory.statements import Judge, judge_statements
+from smoothfbo.testbeds import FiniteBilevel
+
+SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0", "0.05",
+         "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One small run of the command as users have it: float32 by default, the usual promotion of dtypes."""
+    folder = tmp_path_factory.mktemp("theory") / "run"
+    jaxtyping.config.update("jaxtyping_disable", True)
+    printed = io.StringIO()
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.enable_x64(False),
+        contextlib.redirect_stdout(printed),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        kept = []
+        run = theory.run_theory
+        patch.setattr(theory, "run_theory", lambda *arguments: kept.append(run(*arguments)) or kept[0])
+        status = cli.main(["theory", *SMALL, "--out", str(folder)])
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return status, folder, printed.getvalue(), kept[0]
+
+
+def test_theory_writes_checks_metrics_and_figures(finished):
+    status, folder, printed, _ = finished
+    assert status == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    assert {"name", "window", "drift", "lhs", "rhs", "holds"} <= set(summary["checks"][0])
+    names = " ".join({check["name"] for check in summary["checks"]})
+    for word in ("decomposition", "telescoping", "movement", "theorem (oracle)", "theorem (estimated)", "proxy",
+                 "error lemma (oracle)", "error lemma (estimated)", "bias lemma", "variance lemma", "linear reduction",
+                 "corollary: the variance", "corollary: tracking", "sublinear", "counter-example"):  # fmt: skip
+        assert word in names
+    assert all(check["holds"] is not False for check in summary["checks"])
+    lanes = pd.read_parquet(folder / "metrics.parquet")
+    assert len(lanes) == 3 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
+    assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        "bound.png", "decomposition.png", "growth.png", "trade_off.png"
+    }  # fmt: skip
+    assert not list(folder.glob(".*"))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["config"]["lanes"] == 24
+    assert config["command"].startswith("smoothfbo theory --lanes 24 --rounds 40")
+    assert "jax" in config["versions"]
+    assert "theorem (oracle)" in printed
+
+
+def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, tmp_path, capsys, monkeypatch):
+    results = finished[3]
+    (first, *others) = results.checks
+    broken = dataclasses.replace(results, checks=[dataclasses.replace(first, holds=False), *others])
+    monkeypatch.setattr(theory, "run_theory", lambda *arguments: broken)
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 1
+    assert "does not hold: decomposition" in " ".join(capsys.readouterr().out.split())
+    # outside the assumptions it is only marked
+    marked = dataclasses.replace(first, holds=False, within_assumptions=False)
+    monkeypatch.setattr(theory, "run_theory", lambda *a: dataclasses.replace(results, checks=[marked, *others]))
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 0
+    assert "outside the assumptions" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lanes", "1"], "--lanes must be an integer of at least 10, got 1."),
+        (["--drifts"], "--drifts must be at least one value, got nothing."),
+        (["--horizons", "100", "100", "100"], "--horizons must be different values in rising order, got 100 100 100."),
+        (["--windows", "500"], "--windows must be between 1 and rounds = 200, got 500."),
+        (["--windows", "0"], "--windows must be between 1 and rounds = 200, got 0."),
+        (["--drifts", "-0.1"], "--drifts must be finite and not negative, got -0.1."),
+        (["--step", "1.5"], "--step 1.5 is more than the theorems allow (1); use at most 1, or --allow-large-step"),
+        (["--step", "0"], "--step must be positive and finite, got 0.0."),
+        (["--horizons", "5", "100", "200"], "--horizons must be integers of at least 10, got 5."),
+        (["--exponents", "1.5"], "--exponents must be strictly between 0 and 1, got 1.5."),
+    ],
+)
+def test_bad_options_are_one_line_and_leave_no_folder(options, message, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert cli.main(["theory", *options, "--out", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["theory", "--out", str(tmp_path / "file" / "run")]) == 2
+    assert capsys.readouterr().err.startswith("smoothfbo: --out")
+    assert cli.main(["theory", "--out", str(tmp_path / "file")]) == 2
+    assert "it is a file, not a folder" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("smoothfbo 0.")
+
+
+def test_large_steps_are_marked():
+    assert TheoryConfig(step=1.5, allow_large_step=True).step == 1.5
+    judge = Judge("oracle", 1, 0.0, 1.5, within=False)
+    judge.pathwise("x", np.array([2.0]), 1.0)
+    assert judge.checks[0].holds is False
+    assert judge.checks[0].within_assumptions is False
+
+
+def test_verdicts_notice_violations():
+    judge = Judge("oracle", 1, 0.0, 1.0, within=True)
+    judge.pathwise("violated in one lane", np.array([0.5, 1.1]), 1.0)
+    judge.pathwise("kept", np.array([0.5, 1.0]), 1.0)
+    noise = np.random.default_rng(0).normal(size=400)
+    judge.expectation("violated in the mean", 1.5 + noise, 1.0)
+    judge.expectation("kept up to its error", 1.05 + noise, 1.0)
+    judge.identity("not an identity", np.array([1e-20]), np.array([1.0]))
+    judge.identity("identity", np.array([1e-28]), np.array([1.0]))
+    judge.equality("different", 1.5 + noise, np.ones(400))
+    judge.equality("same", 1.02 + noise, np.ones(400))
+    judge.measured("no constant", 3.0, 1.0)
+    assert [check.holds for check in judge.checks] == [False, True, False, True, False, True, False, True, None]
+
+
+def test_slopes_are_those_of_power_laws():
+    rounds = np.repeat([100, 1000, 10_000], 3)
+    frame = pd.DataFrame({
+        "drift": "T", "step": "1/L", "exponent": 0.5, "rounds": rounds, "lane": np.tile(np.arange(3), 3),
+        "regret_per_round": np.tile([1.0, 2.0, 3.0], 3) * rounds**-0.4,
+    })  # fmt: skip
+    np.testing.assert_allclose(growth_slopes(frame)["slope"], -0.4, rtol=1e-9)
+
+
+def test_help_needs_no_jax():
+    """`smoothfbo --help` answers at once."""
+    code = "import sys\nfrom smoothfbo import cli\n"
+    code += "try:\n    cli.main(['theory', '--help'])\nexcept SystemExit:\n    pass\n"
+    code += "assert 'jax' not in sys.modules, 'jax was imported'"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    for field in dataclasses.fields(TheoryConfig):
+        assert f"--{field.name.replace('_', '-')}" in result.stdout
+
+
+@settings(max_examples=5)
+@given(
+    seed=st.integers(0, 50),
+    speed=st.floats(0, 1),
+    window=st.integers(1, 8),
+    step=st.floats(0.05, 1),
+    lane=st.integers(0, 99),
+)
+def test_pathwise_statements_hold_for_estimated_hypergradients(seed, speed, window, step, lane):
+    """Algorithm 3 on random finite problems, within the assumptions: no violation on any path."""
+    rounds = 30
+    problem = FiniteBilevel(points=4, seed=seed, speed=jnp.asarray(speed))
+    constants = theory._constants(problem, rounds)
+    alpha = step / constants["smoothness"]
+    columns = theory._all_lanes(
+        theory._estimated_lane,
+        problem,
+        jnp.asarray([window]),
+        jnp.asarray([alpha]),
+        jax.random.split(jax.random.key(lane), 2),
+        rounds,
+        8,
+    )
+    judge = Judge("functional", window, speed, step, within=True)
+    here = {name: np.asarray(values)[0, 0] for name, values in columns.items()}
+    checks = judge_statements(judge, problem, here, constants, alpha, window)
+    for check in checks:
+        assert check.kind == "expectation" or check.holds is not False, check
+    assert sum(check.kind == "pathwise" for check in checks) >= 8

@@ -1,0 +1,169 @@
+"""Networks on the drifting regression, whose exact functional hypergradient is known."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import smoothfbo as sf
+from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal, regression
+
+OUTER = np.array([1.0, 0.6, 0.3, 0.8])
+
+
+def fine_grid():
+    """Points of the plane and their normal probabilities: the trapezoid rule, four times finer than the library's."""
+    axis = np.arange(-7.5, 7.5, 0.05)
+    x = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    density = np.exp(-np.sum(x**2, axis=1) / 2)
+    return x, density / density.sum()
+
+
+def numpy_objective(stream, outer, round):
+    """F_t(λ) for two inputs, written out in NumPy, with drift, sigmoid and quadrature of its own."""
+    x, probability = fine_grid()
+
+    def truth(time):
+        shift = stream.drift.amplitude * np.sin(stream.drift.frequency * time)
+        return 1 / (1 + np.exp(-(x @ (np.asarray(stream.weight) + shift) + np.asarray(stream.bias) + shift)))
+
+    past = [truth(round - 1 - lag) for lag in range(stream.lags)]
+    solution = sum(weight * f for weight, f in zip(outer, past, strict=True)) / sum(outer)
+    error = np.sum((truth(round) - solution) ** 2, axis=1)
+    return probability @ error + stream.noise**2 * len(stream.bias)
+
+
+def test_exact_objective_equals_numpy():
+    stream = DriftingRegression(jax.random.key(1), Sinusoidal(), inputs=2, outputs=2, lags=4, noise=0.2)
+    got = stream.objective(jnp.asarray(OUTER), jnp.asarray(7))
+    np.testing.assert_allclose(got, numpy_objective(stream, OUTER, 7), rtol=1e-6)
+
+
+def test_exact_objective_in_more_dimensions_equals_a_large_sample():
+    stream = DriftingRegression(jax.random.key(11), Sinusoidal(frequency=0.5), inputs=5, lags=3, noise=0.0)
+    x = jax.random.normal(jax.random.key(12), (400_000, 5))
+    outer = jnp.asarray([1.0, 0.2, 0.6])
+    error = stream.truth(jnp.asarray(4), x) - stream.solution(outer, jnp.asarray(4), x)
+    np.testing.assert_allclose(stream.objective(outer, jnp.asarray(4)), np.mean(np.square(error)), rtol=0.01)
+
+
+def test_a_scalar_decay_is_the_same_as_its_weights():
+    key, rate = jax.random.key(13), 0.7
+    per_lag, decay = (
+        DriftingRegression(key, Sinusoidal(), inputs=2, lags=4, weighting=weighting)
+        for weighting in (regression.per_lag, regression.decay)
+    )
+    weights = jnp.asarray(np.exp(-rate * np.arange(4)))
+    np.testing.assert_allclose(
+        decay.objective(jnp.asarray(rate), jnp.asarray(5)), per_lag.objective(weights, jnp.asarray(5)), rtol=1e-12
+    )
+    y = {"target": jnp.ones(1), "lag": jnp.asarray(2)}
+    loss = decay.problem(decay.weighting).inner_loss(jnp.asarray(rate), jnp.zeros(1), jnp.zeros(2), y)
+    np.testing.assert_allclose(loss, np.exp(-2 * rate), rtol=1e-12)
+
+
+def test_the_weighted_mean_of_past_truths_solves_the_inner_problem():
+    """h* minimises Σ_s λ_s E(y_s − h)² point by point: any other value at a point is worse."""
+    stream = DriftingRegression(jax.random.key(2), Sinusoidal(), inputs=2, lags=4)
+    x = jax.random.normal(jax.random.key(3), (10, 2))
+    past = np.stack([stream.truth(jnp.asarray(6 - lag), x) for lag in range(4)])
+    best = np.einsum("s,sno->no", OUTER, past) / OUTER.sum()
+
+    def inner(h):
+        return np.einsum("s,sno->no", OUTER, (past - h) ** 2)
+
+    for shift in (-1e-3, 1e-3):
+        assert (inner(best + shift) > inner(best)).all()
+
+
+@pytest.mark.usefixtures("optimised")
+def test_converged_networks_find_the_exact_functional_hypergradient():
+    """Large batches, inner and adjoint networks trained to convergence: cosine ≥ 0.99, norm within 5 %."""
+    steps = 1200
+    key_stream, key_data, key_init, key_fit, key_x = jax.random.split(jax.random.key(0), 5)
+    stream = DriftingRegression(
+        key_stream, Sinusoidal(amplitude=2.0, frequency=0.3), inputs=2, lags=4, batch=3000, noise=0.1
+    )
+    network = sf.Network(
+        lambda key: eqx.nn.MLP(2, 1, 32, 2, jax.nn.gelu, dtype=jnp.float32, key=key),
+        optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
+        steps,
+    )
+    outer = jnp.asarray(OUTER)
+    window, _ = stream.init(key_data)
+    _, data, _ = stream(window, jnp.asarray(3), jax.random.fold_in(key_data, 3), None)
+    data = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, data)
+
+    hypergradient = sf.Functional(network, network)
+    with jax.numpy_dtype_promotion("standard"):  # float32 networks, to be fast
+        state = hypergradient.init(stream.problem(), outer.astype(jnp.float32), data, key_init)
+        estimate, _ = jax.jit(
+            lambda state: hypergradient(stream.problem(), outer.astype(jnp.float32), state, data, key_fit)
+        )(state)
+    x = jax.random.normal(key_x, (200_000, 2))
+    # the window that init returns is that of round 0, so its lags are those of round 0, seen from round 3
+    times = -1 - np.arange(4)
+    exact = exact_gradient(stream, times, 3, np.asarray(x), np.full(len(x), 1 / len(x)))
+    got = np.asarray(estimate.gradient, np.float64)
+    cosine = got @ exact / np.linalg.norm(got) / np.linalg.norm(exact)
+    assert cosine >= 0.99
+    np.testing.assert_allclose(np.linalg.norm(got) / np.linalg.norm(exact), 1.0, atol=0.05)
+
+
+def exact_gradient(stream, times, now, x, probability):
+    """∇F in closed form: ∂F/∂λ_s = −2 E⟨f_t − h*, f_s − h*⟩ / Σλ."""
+
+    def truth(time):
+        return np.asarray(stream.truth(jnp.asarray(time), jnp.asarray(x)))
+
+    past = np.stack([truth(time) for time in times])
+    best = np.einsum("s,sno->no", OUTER, past) / OUTER.sum()
+    error = truth(now) - best
+    return -2 * np.einsum("n,no,sno->s", probability, error, past - best) / OUTER.sum()
+
+
+def test_closed_form_gradient_equals_the_derivative_of_the_objective():
+    stream = DriftingRegression(jax.random.key(4), Sinusoidal(), inputs=2, lags=4)
+    automatic = jax.grad(stream.objective)(jnp.asarray(OUTER), jnp.asarray(9))
+    x, probability = fine_grid()
+    np.testing.assert_allclose(automatic, exact_gradient(stream, 8 - np.arange(4), 9, x, probability), rtol=1e-5)
+
+
+def test_the_stream_hands_on_its_batches_with_the_right_lags():
+    stream = DriftingRegression(jax.random.key(5), Sinusoidal(), inputs=2, lags=3, batch=4, noise=0.0)
+    key = jax.random.key(6)
+    window, _ = stream.init(key)
+    played = []
+    for t in range(5):
+        window, data, problem = stream(window, jnp.asarray(t), jax.random.fold_in(key, t), None)
+        assert problem is None
+        played.append(data.outer)
+        np.testing.assert_allclose(stream.truth(jnp.asarray(t), data.outer.x), data.outer.y["target"])
+        for lag in range(3):
+            rows = np.asarray(data.inner.y["lag"]) == lag
+            assert rows.sum() == 4
+            x = data.inner.x[rows]
+            np.testing.assert_allclose(data.inner.y["target"][rows], stream.truth(jnp.asarray(t - 1 - lag), x))
+            if t - 1 - lag >= 0:
+                np.testing.assert_array_equal(x, played[t - 1 - lag].x)
+
+
+def test_noise_has_the_stated_size():
+    stream = DriftingRegression(jax.random.key(7), Sinusoidal(), inputs=2, batch=200_000, noise=0.4)
+    x, y = stream.draw(jnp.asarray(2), jax.random.key(8))
+    np.testing.assert_allclose(np.std(y - stream.truth(jnp.asarray(2), x)), 0.4, rtol=0.01)
+    np.testing.assert_allclose(np.std(x), 1.0, rtol=0.01)
+
+
+def test_drifts():
+    times = jnp.arange(-20, 60)
+    sinusoidal = jax.vmap(Sinusoidal(amplitude=1.5, frequency=0.2))(times)
+    np.testing.assert_allclose(sinusoidal, 1.5 * np.sin(0.2 * np.arange(-20, 60)), rtol=1e-12)
+    levels = np.asarray(jax.vmap(Jumps(amplitude=2.0, interval=10))(times)).reshape(8, 10)
+    assert (levels == levels[:, :1]).all()
+    assert len(np.unique(levels)) == 8
+    assert np.abs(levels).max() <= 2.0
+    with pytest.raises(ValueError, match="interval must be an integer >= 1"):
+        Jumps(interval=0)
