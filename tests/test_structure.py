@@ -1,9 +1,12 @@
-"""The house rules that a machine can check."""
+"""The house rules that a machine can check: who imports whom, what needs jax, and that a study is one folder."""
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,51 +14,107 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
-# Imports point one way only: a room may import from itself and from the rooms named here.
 LIBRARY = {"errors", "types", "checks", "algebra", "problem", "functions", "hypergradients", "smoothing", "source",
            "online", "regret"}  # fmt: skip
+# A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
+    **dict.fromkeys(LIBRARY, LIBRARY),
     "testbeds": LIBRARY,
     "environments": LIBRARY,
     "harness": {"errors", "types"},
     "studies": LIBRARY | {"testbeds", "environments", "harness"},
     "stream": LIBRARY | {"harness"},
-    "cli": {"errors", "harness"},
+    "cli": {"", "errors", "harness"},
     "__main__": {"cli"},
 }
 CORE = {"jax", "optax", "equinox", "jaxtyping", "numpy"}
-# Still to be turned round: the harness names studies.
-INTERIM = {"harness/registry.py", "harness/stored.py", "cli.py"}
+HEAVY = ("jax", "smoothfbo.online")  # what --help and report must not load
 
 
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from ([node.module] if node.module != "smoothfbo" else [f"smoothfbo.{a.name}" for a in node.names])
+def modules():
+    """Every module of the package by its dotted name."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        yield ".".join(("smoothfbo", *parts)).removesuffix(".__init__"), path
+
+
+MODULES = dict(modules())
+
+
+def imported(tree):
+    """All modules that are named in import statements, wherever they stand; `from a import b` may name a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_one_way(path):
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    if parts == ("__init__",) or str(path.relative_to(SOURCE)) in INTERIM:
-        return
-    room = parts[0]
-    for module in imports(path):
-        top, _, rest = module.partition(".")
+def only_types(tree):
+    """Without what stands under `if TYPE_CHECKING:`, which never runs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    return tree
+
+
+@cache
+def imports(name):
+    return tuple(imported(only_types(ast.parse(MODULES[name].read_text()))))
+
+
+def room(name):
+    return name.split(".")[1] if "." in name else ""
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "smoothfbo"])
+def test_imports_point_one_way(name):
+    here = room(name)
+    for other in imports(name):
+        top = other.split(".")[0]
         if top == "smoothfbo":
-            target = rest.split(".")[0]
-            allowed = LIBRARY if room in LIBRARY else ROOMS[room] | {room, "__version__"}
-            assert target in allowed, f"{path} imports {module}"
-        elif room in LIBRARY:
-            assert top in CORE or top in sys.stdlib_module_names, f"{path} needs {top}, which is not core"
+            assert room(other) in ROOMS[here] | {here}, f"{name} imports {other}"
+            same_study = name.split(".")[:3] == other.split(".")[:3] or len(other.split(".")) < 3
+            assert room(other) != "studies" or same_study, f"{name} imports another study, {other}"
+        elif here in LIBRARY:
+            assert top in CORE or top in sys.stdlib_module_names, f"{name} needs {top}, which is not core"
 
 
-def test_every_module_has_a_place():
-    for path in SOURCE.iterdir():
-        if path.suffix == ".py" or path.is_dir():
-            assert path.stem in LIBRARY | set(ROOMS) or path.stem in {"__init__", "py", "__pycache__"}
+def test_no_imports_go_round_in_a_circle():
+    """Also where an import stands in a function, which would hide it from Python."""
+    finished, path = set(), []
+
+    def visit(name):
+        assert name not in path, " → ".join([*path[path.index(name) :], name])
+        if name in finished:
+            return
+        path.append(name)
+        for other in imports(name):
+            if other in MODULES and other != "smoothfbo":  # the root imports nothing by itself
+                visit(other)
+        path.pop()
+        finished.add(name)
+
+    for name in MODULES:
+        if name != "smoothfbo":
+            visit(name)
+
+
+def test_the_rules_find_what_they_forbid(tmp_path):
+    """The two tests above, on a tree that breaks the rules."""
+    hidden = ast.parse(
+        "def f():\n    from smoothfbo.studies.theory import config\n    import smoothfbo.harness.store\n"
+    )
+    assert set(imported(hidden)) == {"smoothfbo.studies.theory.config", "smoothfbo.cli"}
+    guarded = ast.parse("if TYPE_CHECKING:\n    import jax\nimport numpy\n")
+    assert set(imported(only_types(guarded))) == {"numpy"}
+
+
+def test_every_module_has_a_room():
+    assert {room(name) for name in MODULES} == {"", *ROOMS}
 
 
 def test_core_dependencies_are_the_declared_ones():
@@ -63,12 +122,12 @@ def test_core_dependencies_are_the_declared_ones():
     assert {line.split(">")[0] for line in declared} == CORE
 
 
-def test_public_names_are_sorted_and_exist():
+def test_public_names_are_sorted_and_documented():
     import smoothfbo
 
     assert list(smoothfbo.__all__) == sorted(smoothfbo.__all__, key=lambda name: (name[0].islower(), name))
     for name in smoothfbo.__all__:
-        assert getattr(smoothfbo, name).__doc__ or name in {"Info", "State"}
+        assert len(getattr(smoothfbo, name).__doc__ or "") > 20, name
 
 
 @pytest.mark.parametrize("command", [("ruff", "check"), ("ruff", "format", "--check")])
@@ -77,3 +136,124 @@ def test_lint(command):
         [sys.executable, "-m", *command, str(ROOT)], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def loaded_by(*arguments, cwd, **environment):
+    """Modules that a command loads, what it prints, and its status."""
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "smoothfbo", *map(str, arguments)],
+        capture_output=True, text=True, cwd=cwd, env=os.environ | environment, check=False,
+    )  # fmt: skip
+    lines = result.stderr.splitlines()
+    loaded = {line.rsplit("|", 1)[1].strip() for line in lines if line.startswith("import time:")}
+    return loaded, result.stdout + "\n".join(line for line in lines if not line.startswith("import time:")), result
+
+
+TOY = '''
+"""A study of one number."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoothfbo.harness import store
+from smoothfbo.harness.page import Section, write_page
+from smoothfbo.harness.requirements import require
+from smoothfbo.harness.study import Entry, Measured, Program, Report, Run, Study
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    """Walk at random."""
+
+    steps: int = 6
+    """Steps of the walk."""
+
+    def __post_init__(self):
+        require(self.steps >= 1, "steps", self.steps, "an integer of at least 1")
+
+
+def execute(run: Run) -> None:
+    import jax
+    import jax.numpy as jnp
+    import pandas as pd
+
+    from smoothfbo.harness import runner
+
+    def advance(numbers, state):
+        place = state + jax.random.normal(jax.random.fold_in(jax.random.key(numbers), state.astype(int)))
+        if (Path.cwd() / "crash").exists():
+            raise KeyboardInterrupt
+        return place, {"round": jnp.zeros(1, jnp.int32), "place": place[None]}
+
+    def measure(program, records):
+        return Measured({"metrics": pd.DataFrame({"seed": [0, 1], "place": records["place"][:, -1]})})
+
+    program = Program("walk", ({"seed": 0}, {"seed": 1}), jnp.arange(2), lambda numbers: jnp.zeros(()), advance, 1, 1)
+    summarise = lambda tables: {"summary": {"mean": float(tables["metrics"]["place"].mean())}}
+    runner.execute(Study("toy", run.config, [program], measure, summarise), run)
+
+
+def build(folder: Path) -> Path:
+    mean = store.read_json(folder / "summary.json")["mean"]
+    write_page(folder / "report.html", "Toy", f"mean {mean}", [Section("Nothing")])
+    return folder / "report.html"
+
+
+ENTRY = Entry(
+    name="toy",
+    config=ToyConfig,
+    execute=execute,
+    report=lambda: Report(build, lambda folder: ["the toy is done"]),
+    presets={"short": ToyConfig(), "long": ToyConfig(steps=9)},
+    preset_help="short or long.",
+)
+'''
+
+
+def test_a_study_is_one_folder(tmp_path):
+    """`--help`, run, resume and report know it without another line changed; help and report load no jax."""
+    package = tmp_path / "package" / "smoothfbo"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "studies" / "toy").mkdir()
+    (package / "studies" / "toy" / "__init__.py").write_text("")
+    (package / "studies" / "toy" / "command.py").write_text(TOY.lstrip())
+    path = {"PYTHONPATH": str(package.parent)}
+
+    loaded, printed, _ = loaded_by("--help", cwd=tmp_path, **path)
+    assert "toy" in printed
+    assert "Walk at random." in printed
+    assert not loaded & set(HEAVY)
+    _, printed, result = loaded_by("toy", "--preset", "long", "--help", cwd=tmp_path, **path)
+    assert "Steps of the walk. (default: 9)" in " ".join(printed.replace("│", " ").split())
+    _, printed, result = loaded_by("toy", "--steps", "0", cwd=tmp_path, **path)
+    assert result.returncode == 2
+    assert "smoothfbo: --steps must be an integer of at least 1, got 0." in printed
+
+    (tmp_path / "crash").touch()
+    _, printed, result = loaded_by("toy", cwd=tmp_path, **path)
+    assert result.returncode == 130
+    assert "resume with: smoothfbo resume out/toy-short" in printed
+    (tmp_path / "crash").unlink()
+    _, printed, result = loaded_by("resume", "out/toy-short", cwd=tmp_path, **path)
+    assert result.returncode == 0, printed
+    assert "the toy is done" in printed
+    page = tmp_path / "out" / "toy-short" / "report.html"
+    page.unlink()
+    loaded, printed, result = loaded_by("report", "out/toy-short", cwd=tmp_path, **path)
+    assert result.returncode == 0, printed
+    assert page.exists()
+    assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream"])
+def test_help_and_reports_of_every_command_load_no_jax(command, tmp_path):
+    loaded, printed, result = loaded_by(command, "--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "--out" in printed
+    assert not loaded & set(HEAVY)
+    code = (
+        "import sys; from smoothfbo.harness import registry; "
+        f"registry.entries()[{command!r}].report(); sys.exit(' '.join({set(HEAVY)!r} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert not result.stderr.strip(), result.stderr

@@ -1,17 +1,23 @@
 """The command line: `smoothfbo COMMAND …`. Errors are one line on standard error, and exit status 2."""
 
+import dataclasses
+import inspect
 import io
 import os
+import re
 import shlex
 import signal
 import sys
 from contextlib import redirect_stderr
-from typing import Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from smoothfbo import __version__
 from smoothfbo.errors import UsageError
 
-DESCRIPTION = "Non-stationary functional bilevel optimisation: the paper's experiments and checks."
+if TYPE_CHECKING:
+    from smoothfbo.harness.study import Entry
+
+DESCRIPTION = "Non-stationary functional bilevel optimisation: the paper's studies, predictions for drifting tables."
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,8 +31,11 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"smoothfbo {__version__}")
         return 0
+    from smoothfbo.harness import registry
+
+    entries = registry.entries()
     try:
-        return parse(arguments).run(shlex.join(["smoothfbo", *arguments]))
+        return run(arguments, entries)
     except KeyboardInterrupt:
         if is_process:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would only interrupt what cleans up
@@ -36,40 +45,59 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
         return 141
     except UsageError as error:
-        print(f"smoothfbo: {error}", file=sys.stderr)
+        print(f"smoothfbo: {as_flags(str(error), entries)}", file=sys.stderr)
         return 2
 
 
-def parse(arguments: list[str]) -> Any:
+def run(arguments: list[str], entries: "dict[str, Entry]") -> int:
+    from smoothfbo.harness import commands
+
+    parsed = parse(arguments, entries)
+    if isinstance(parsed, (commands.Resume, commands.Report)):
+        return parsed.run(entries)
+    return commands.run_parsed(entries[arguments[0]], parsed, shlex.join(["smoothfbo", *arguments]))
+
+
+def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
     """The command with its options. tyro's boxed messages become one line."""
     import tyro
     from tyro.conf import subcommand
 
-    from smoothfbo.harness.registry import STUDIES, from_preset
-    from smoothfbo.harness.stored import Report, Resume
-    from smoothfbo.stream.command import Stream
-    from smoothfbo.studies.theory.command import Theory
+    from smoothfbo.harness import commands
 
-    studies = [
-        Annotated[study[0], subcommand(name, default=from_preset(name, _preset(arguments, name)))]
-        for name, study in STUDIES.items()
-    ]
-    others = {"stream": Stream, "theory": Theory, "report": Report, "resume": Resume}
-    commands = Union[*studies, *(Annotated[kind, subcommand(name)] for name, kind in others.items())]
+    kinds: list[Any] = []
+    for name, entry in entries.items():
+        kind, defaults = commands.arguments_of(entry, _preset(arguments, name))
+        text = inspect.cleandoc(entry.config.__doc__ or "")
+        text = text if arguments[:1] == [name] else text.splitlines()[0]  # the list of commands is short
+        kinds.append(Annotated[kind, subcommand(name, description=text, **defaults)])
+    others = {"report": commands.Report, "resume": commands.Resume}
+    kinds += [Annotated[kind, subcommand(name)] for name, kind in others.items()]
     message = io.StringIO()
     try:
         with redirect_stderr(message):
-            return tyro.cli(commands, prog="smoothfbo", description=DESCRIPTION, args=arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return tyro.cli(Union[*kinds], prog="smoothfbo", description=DESCRIPTION, args=arguments)  # pyright: ignore[reportCallIssue, reportArgumentType]
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        command = arguments[0] + " " if arguments and arguments[0] in (*STUDIES, *others) else ""
+        command = arguments[0] + " " if arguments and arguments[0] in (*entries, *others) else ""
         raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
 
 
-def _preset(arguments: list[str], experiment: str) -> str | None:
-    """The value of --preset, which decides the defaults of all other options of the experiment."""
-    if arguments[:1] != [experiment]:
+def as_flags(message: str, entries: "dict[str, Entry]") -> str:
+    """Errors name an option as Python does, in backticks; here it is a flag: `outer_rate` becomes --outer-rate."""
+    options = {field.name for entry in entries.values() for field in dataclasses.fields(entry.config)}
+    options |= {"out", "preset", "tensorboard"}
+
+    def flag(found: re.Match[str]) -> str:
+        return "--" + found[1].replace("_", "-") if found[1] in options else found[0]
+
+    return re.sub(r"`(\w+)`", flag, message)
+
+
+def _preset(arguments: list[str], command: str) -> str | None:
+    """The value of --preset, which decides the defaults of all other options of the command."""
+    if arguments[:1] != [command]:
         return None
     for index, argument in enumerate(arguments):
         if argument == "--preset" and index + 1 < len(arguments):

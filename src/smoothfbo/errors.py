@@ -1,5 +1,8 @@
-"""Errors that the user can mend."""
+"""Errors that the user can fix."""
 
 
-class UsageError(Exception):
-    """A wrong option, folder or file, as one sentence; the command line prints it and exits with status 2."""
+class UsageError(ValueError):
+    """A wrong option, folder or file, as one sentence that names an option in backticks.
+
+    The command line prints it, with options as flags, and exits with status 2.
+    """

@@ -17,8 +17,9 @@ from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.environments.probe import Probe
 from smoothfbo.errors import UsageError
 from smoothfbo.functions.base import FunctionState
+from smoothfbo.harness.methods import find
+from smoothfbo.studies.cartpole import evaluation, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
-from smoothfbo.studies.cartpole import soft_q
 from smoothfbo.studies.cartpole.config import STUDIED, CartPoleConfig
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
 
@@ -113,7 +114,7 @@ INNER = np.random.default_rng(2).normal(size=(2, Q.network.parameters))
 @functools.cache
 def estimate(method):
     """The hypergradient of a method at OUTER after one inner step from INNER, and the Q networks after it."""
-    hypergradient = cartpole.hypergradient_of(method, Q, RATE)
+    hypergradient = cartpole.estimator_of(find(method), Q, RATE)
     problem, data = REFERENCE.problem(method), REFERENCE.data
     warm = hypergradient.init(problem, jnp.asarray(OUTER), data, jax.random.key(0))
     if hasattr(warm, "inner"):
@@ -382,7 +383,7 @@ def test_policy_is_soft_with_a_share_of_random_actions():
 
 
 def newest(q, parameters):
-    return cartpole.greedy(q, parameters[None], jnp.ones(1, bool))
+    return evaluation.greedy(q, parameters[None], jnp.ones(1, bool))
 
 
 def test_evaluation_counts_the_rewards_of_whole_episodes():
@@ -390,7 +391,7 @@ def test_evaluation_counts_the_rewards_of_whole_episodes():
     environment, q = CartPole(reward_low=-0.05, reward_high=0.1), soft_q.TwinQ(4, 2, (3,))
     parameters = jnp.zeros((2, q.network.parameters)).at[:, -2].set(1.0)  # the bias of action 0
     key = jax.random.key(5)
-    result = jax.jit(lambda: cartpole.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, 3))()
+    result = jax.jit(lambda: evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, 3))()
     step = jax.jit(environment.step)
     for index, uniform in enumerate(jax.random.uniform(key, (3, 4))):
         state, total, steps, done = environment.reset(uniform), 0.0, 0, False
@@ -422,7 +423,7 @@ def numbers(**changes):
 
 def test_rates_fall_linearly_to_their_last_share():
     stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    algorithm = cartpole.learner("fbo", stream, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
+    algorithm = cartpole.learner(find("fbo"), stream, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.hypergradient.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
         with jax.numpy_dtype_promotion("standard"):
@@ -450,7 +451,7 @@ def test_every_method_solves_the_probe(method):
     rate = 0.1 if method.endswith("itd") else 1e-2
 
     def train(key):
-        algorithm = cartpole.learner(method, stream, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)
+        algorithm = cartpole.learner(find(method), stream, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)
         key_model, key_run = jax.random.split(key)
         outer = stream.model.init(key_model)
         final, trace = sf.run(
@@ -459,7 +460,7 @@ def test_every_method_solves_the_probe(method):
         parameters = inner_parameters(final.learner.hypergradient)
         observations = jnp.asarray([[0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [1.0, -1.0]])
         values = jax.vmap(stream.q.values, in_axes=(None, 0))(parameters, observations)
-        returns = cartpole.evaluate(stream.environment, newest(stream.q, parameters), jnp.asarray(0), key, 4).returns
+        returns = evaluation.evaluate(stream.environment, newest(stream.q, parameters), jnp.asarray(0), key, 4).returns
         return jnp.mean(values, axis=1), returns, jnp.all(trace)
 
     with jax.enable_x64(False):
@@ -479,7 +480,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
     q = soft_q.TwinQ(4, 2, (8,))
     parameters = jax.random.normal(jax.random.key(2), q.init(jax.random.key(2)).shape)
     key, episodes = jax.random.key(7), 3
-    result = cartpole.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes)
+    result = evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes)
     starts = (2 * jax.random.uniform(key, (episodes, 4), parameters.dtype) - 1) * 0.05
     reference = gymnasium.make("CartPole-v1").unwrapped
     for start, total, length in zip(starts, result.returns, result.lengths, strict=True):
@@ -501,7 +502,7 @@ def test_networks_are_averaged_as_functions():
     q, observations = soft_q.TwinQ(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
     networks = jax.random.normal(jax.random.key(1), (4, *q.init(jax.random.key(1)).shape)).at[2].set(jnp.nan)
     counted = jnp.array([True, True, False, True])
-    actions = jax.vmap(cartpole.greedy(q, networks, counted))(jnp.asarray(observations))
+    actions = jax.vmap(evaluation.greedy(q, networks, counted))(jnp.asarray(observations))
 
     def values(parameters):
         """Of both actions, by hand; axes (observation, action)."""
@@ -520,10 +521,10 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
     config = CartPoleConfig(
         methods=("vep",), environment=("drifting",), steps=60, evaluate_every=10, episodes=2, averaged=0.5, **small
     )
-    assert cartpole.averaged_networks(config) == [1, 1, 1, 2, 2, 3]
+    assert evaluation.averaged_networks(config) == [1, 1, 1, 2, 2, 3]
     many = CartPoleConfig(steps=1_000_000, evaluate_every=10_000)
-    assert [cartpole.averaged_networks(replace(many, averaged=share))[89] for share in (0.0, 0.3, 0.7)] == [1, 27, 50]
-    assert cartpole.averaged_networks(replace(many, evaluate_every=100_000, averaged=0.7))[-1] == 7
+    assert [evaluation.averaged_networks(replace(many, averaged=share))[89] for share in (0.0, 0.3, 0.7)] == [1, 27, 50]
+    assert evaluation.averaged_networks(replace(many, evaluate_every=100_000, averaged=0.7))[-1] == 7
     (program,) = cartpole.programs(config)
     lanes, _ = whole_run(program)
     advance = jax.jit(jax.vmap(program.advance))
@@ -539,10 +540,10 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
 
         def judge(numbers, networks, number=number):
             time = jnp.asarray(10 * number + 9, jnp.int32)
-            stream = cartpole.replay(config, "vep", numbers)
+            stream = cartpole.replay(config, find("vep"), numbers)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
-            policy = cartpole.greedy(stream.q, networks, jnp.ones(len(networks), bool))
-            return cartpole.evaluate(stream.environment, policy, time, key, 2)
+            policy = evaluation.greedy(stream.q, networks, jnp.ones(len(networks), bool))
+            return evaluation.evaluate(stream.environment, policy, time, key, 2)
 
         places = [(number - age) % 3 for age in range(members)]
         averaged = jax.vmap(judge)(program.numbers, after.networks[:, jnp.array(places)])
@@ -628,9 +629,9 @@ def rounds_of(config, program, index, lane, rounds):
     pick = functools.partial(jax.tree.map, lambda leaf: leaf[index])
     numbers, state = pick(program.numbers), pick(lane.run)
     state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
-    stream = cartpole.replay(config, program.name, numbers)
+    stream = cartpole.replay(config, find(program.name), numbers)
     algorithm = cartpole.learner(
-        program.name, stream, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
+        find(program.name), stream, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
     )
     return sf.run(algorithm, stream, rounds=rounds, state=state, record=lambda state, info: info)
 
@@ -686,12 +687,12 @@ def test_options_reach_what_they_are_for():
     assert counts
     assert all((count == 3 * 20).all() for count in counts)
     one = jax.tree.map(lambda leaf: leaf[0], fbo.numbers)
-    stream = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), "fbo", one)
+    stream = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), find("fbo"), one)
     assert stream.discount == 0.8
     assert stream.model.network.leak == 0.3
     np.testing.assert_allclose(stream.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
-    assert cartpole.replay(replace(config, bounded_values=False), "fbo", one).largest_value is None
-    inverses = {name: cartpole.hypergradient_of(name, Q, RATE).inverse for name in ("omd", "omd-cg")}
+    assert cartpole.replay(replace(config, bounded_values=False), find("fbo"), one).largest_value is None
+    inverses = {name: cartpole.estimator_of(find(name), Q, RATE).inverse for name in ("omd", "omd-cg")}
     assert isinstance(inverses["omd"], sf.Identity)
     assert isinstance(inverses["omd-cg"], sf.ConjugateGradient)
 
@@ -699,7 +700,7 @@ def test_options_reach_what_they_are_for():
 @pytest.mark.parametrize(("clip", "size"), [(0.5, 0.5), (0.0, 50.0), (100.0, 50.0)])
 def test_gradients_are_clipped_before_adam(clip, size):
     stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    optimiser = cartpole.learner("fbo", stream, numbers(), clip=clip, capacity=10, rounds=10).optimiser
+    optimiser = cartpole.learner(find("fbo"), stream, numbers(), clip=clip, capacity=10, rounds=10).optimiser
     gradient = jnp.array([30.0, 40.0])
     with jax.numpy_dtype_promotion("standard"):
         _, state = optimiser.update(gradient, optimiser.init(gradient), gradient)
@@ -743,7 +744,7 @@ def test_seeds_differ_in_every_random_choice():
         random_steps=30, batch=8, capacity=60, q_hidden=(4,), steps=40, evaluate_every=20, window=(1,)
     )
     lane = jax.tree.map(lambda leaf: leaf[0], program.numbers)
-    stream = cartpole.replay(config, "fbo", lane)
+    stream = cartpole.replay(config, find("fbo"), lane)
     shared = jax.tree.map(lambda leaf: leaf[0], states[0])
     batches = [
         stream(shared.stream, jnp.asarray(0), jax.random.fold_in(jax.random.wrap_key_data(key), 0), shared.learner)[1]

@@ -10,17 +10,18 @@ import pandas as pd
 import pytest
 from PIL import Image
 from scipy import stats
+from toy_study import execute
 
 from smoothfbo import cli
 from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import charts, runner, store
-from smoothfbo.harness import registry as presets
+from smoothfbo.harness import charts, commands, folders, runner, store
 from smoothfbo.harness.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
 from smoothfbo.harness.study import Program
-from smoothfbo.studies.cartpole import measure as cartpole_study
+from smoothfbo.studies.cartpole import measure
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole import report as report
+from smoothfbo.studies.cartpole import settings as settings_files
 from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, PRESETS, CartPoleConfig
 
 
@@ -78,11 +79,15 @@ def records(returns):
 
 @pytest.fixture
 def tables():
-    fbo = cartpole_study.measure(program("fbo", "drifting", 2), records([[1, 2, 3], [4, 5, 6]]))
-    smooth = cartpole_study.measure(program("smooth-fbo", "drifting", 2), records([[10, 20, 30], [40, 50, 60]]))
-    return (
-        pd.concat([getattr(part, name) for part in (fbo, smooth)], ignore_index=True) for name in ("rounds", "lanes")
+    fbo = measure.measure(program("fbo", "drifting", 2), records([[1, 2, 3], [4, 5, 6]]))
+    smooth = measure.measure(program("smooth-fbo", "drifting", 2), records([[10, 20, 30], [40, 50, 60]]))
+    return tuple(
+        pd.concat([part.tables[name] for part in (fbo, smooth)], ignore_index=True) for name in ("metrics", "lanes")
     )
+
+
+def summary_of(config, rounds, lanes):
+    return measure.summarise(config, {"metrics": rounds, "lanes": lanes})["summary"]
 
 
 def test_headlines_of_a_lane(tables):
@@ -96,7 +101,7 @@ def test_headlines_of_a_lane(tables):
 
 
 def test_summary_says_max_mean_min_and_the_probability_of_improvement(tables):
-    summary = cartpole_study.summarise(CartPoleConfig(), *tables)
+    summary = summary_of(CartPoleConfig(), *tables)
     json.dumps(summary, allow_nan=False)
     smooth = next(group for group in summary["groups"] if group["method"] == "smooth-fbo")
     assert (smooth["max"], smooth["mean"], smooth["min"], smooth["frozen"]) == (60, 45, 30, 1)
@@ -122,7 +127,7 @@ def test_tuning_prefers_a_good_region_when_seeds_are_few_and_the_mean_when_they_
     scores = {(1.0, 1.0): 10, (1.0, 2.0): 0, (1.0, 3.0): 0, (2.0, 1.0): 8, (2.0, 2.0): 9, (2.0, 3.0): 8}
     for seeds, expected in ((2, plateau), (8, lucky)):
         config = CartPoleConfig(seeds=seeds)
-        best = cartpole_study.best_settings(config, grid_lanes(scores, seeds))
+        best = settings_files.best_settings(config, grid_lanes(scores, seeds))
         setting, *others = best["methods"]["fbo"]
         assert (setting["inner_rate"], setting["target_rate"]) == expected
         assert len(others) == len(scores) - 1
@@ -130,7 +135,7 @@ def test_tuning_prefers_a_good_region_when_seeds_are_few_and_the_mean_when_they_
 
 
 def test_shipped_settings_cover_the_paper_and_were_not_tuned_on_reported_seeds():
-    settings = cartpole_study.read_settings("tuned")
+    settings = settings_files.read_settings("tuned")
     assert set(PRESETS["paper"].methods) <= set(settings) <= set(METHODS)
     reported = range(PRESETS["paper"].first_seed, PRESETS["paper"].first_seed + PRESETS["paper"].seeds)
     for name in ("tune", "retune", "choose"):
@@ -148,15 +153,15 @@ def test_trials_are_as_many_for_each_method_whatever_varies():
         methods=("fbo", "smooth-fbo"), environment=("drifting",), seeds=1,
         vary=("final_rate", "window"), final_rate=(0.5, 0.0), window=(10, 20), trials=4, settings="tuned",
     )  # fmt: skip
-    plain, smooth = cartpole.programs(config, cartpole_study.tried(config, settings))
+    plain, smooth = cartpole.programs(config, settings_files.tried(config, settings))
     assert len(plain.lanes) == len(smooth.lanes) == config.trials
     assert {(lane["inner_rate"], lane["final_rate"]) for lane in plain.lanes} == {
         (rate, final) for rate in (1e-1, 1e-2) for final in (0.5, 0.0)
     }
     assert {(lane["inner_rate"], lane["window"]) for lane in smooth.lanes} == {(1e-1, 10), (1e-1, 20)}
-    best = cartpole_study.tried(CartPoleConfig(), settings)
+    best = settings_files.tried(CartPoleConfig(), settings)
     assert best == {method: known[:1] for method, known in settings.items()}
-    several = cartpole_study.tried(CartPoleConfig(vary=("window",), window=(10,), trials=9, settings="tuned"), settings)
+    several = settings_files.tried(CartPoleConfig(vary=("window",), window=(10,), trials=9, settings="tuned"), settings)
     assert [each["inner_rate"] for each in several["smooth-fbo"]] == [1e-1, 1e-2]  # those of two windows are one now
 
 
@@ -173,11 +178,11 @@ def test_settings_files_are_checked(tmp_path, content, message):
     path = tmp_path / "settings.json"
     path.write_text(content)
     with pytest.raises(UsageError, match=message):
-        cartpole_study.read_settings(str(path))
+        settings_files.read_settings(str(path))
     with pytest.raises(UsageError, match=r"nowhere.json does not exist\."):
-        cartpole_study.read_settings(str(tmp_path / "nowhere.json"))
+        settings_files.read_settings(str(tmp_path / "nowhere.json"))
     with pytest.raises(UsageError, match="run the preset before retune first: tune, retune, choose"):
-        cartpole_study.read_settings(PRESETS["retune"].settings)
+        settings_files.read_settings(PRESETS["retune"].settings)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +193,8 @@ def test_settings_files_are_checked(tmp_path, content, message):
         ("[3]", "has no settings of fbo"),
         ('[{"inner_rate": "abc"}]', "inner_rate of fbo must be a number, got 'abc'"),
         ('[{"inner_rate": true}]', "inner_rate of fbo must be a number, got True"),
-        ('[{"inner_rate": -1}]', "fbo: --inner-rate must be positive and finite, got -1"),
-        ('[{"final_rate": 7}]', "fbo: --final-rate must be between 0 and 1, got 7"),
+        ('[{"inner_rate": -1}]', "fbo: `inner_rate` must be positive and finite, got -1"),
+        ('[{"final_rate": 7}]', "fbo: `final_rate` must be between 0 and 1, got 7"),
         ('[{"window": 2.5}]', "window of fbo must be a whole number, got 2.5"),
         ('[{"window": Infinity}]', "window of fbo must be a whole number, got inf"),
         ('[{"speed": 7}]', "unknown speed of fbo; known are inner_rate"),
@@ -197,22 +202,22 @@ def test_settings_files_are_checked(tmp_path, content, message):
 )
 def test_the_numbers_of_settings_files_are_checked(tmp_path, entries, message):
     path = tmp_path / "settings.json"
-    path.write_text(f'{{"version": {cartpole_study.SETTINGS_VERSION}, "methods": {{"fbo": {entries}}}}}')
+    path.write_text(f'{{"version": {settings_files.SETTINGS_VERSION}, "methods": {{"fbo": {entries}}}}}')
     with pytest.raises(UsageError, match=message):
-        cartpole_study.study(CartPoleConfig(methods=("fbo",), settings=str(path)))
+        cartpole.study(CartPoleConfig(methods=("fbo",), settings=str(path)))
 
 
 def test_windows_are_compared_and_settings_under_trial_are_not(tables):
     _, lanes = tables
     longer = lanes[lanes["method"] == "smooth-fbo"].assign(window=5, final_return=[70.0, 80.0])
-    entries = list(cartpole_study.improvements(pd.concat([lanes, longer])))
+    entries = list(measure.improvements(pd.concat([lanes, longer])))
     compared = {(e["window"], e["other"], e["other_window"]): e["difference"]["mean"] for e in entries}
     assert compared == {(1, "fbo", 1): 40.5, (5, "fbo", 1): 70.5, (5, "smooth-fbo", 1): 30.0}
-    assert not list(cartpole_study.improvements(pd.concat([lanes, longer.assign(window=1, inner_rate=0.5)])))
+    assert not list(measure.improvements(pd.concat([lanes, longer.assign(window=1, inner_rate=0.5)])))
 
 
 def test_a_run_of_another_version_is_not_drawn(tmp_path, capsys):
-    description = store.describe_run("cartpole", "smoothfbo cartpole", CartPoleConfig(), ["cpu"])
+    description = folders.describe("cartpole", "smoothfbo cartpole", CartPoleConfig(), ["cpu"])
     del description["config"]["final_rate"]
     store.write_json(store.prepare(tmp_path / "old") / "config.json", description)
     store.write_json(tmp_path / "old" / "summary.json", {})
@@ -223,10 +228,10 @@ def test_a_run_of_another_version_is_not_drawn(tmp_path, capsys):
 def test_the_page_is_made_of_stored_files(tables, tmp_path):
     rounds, lanes = tables
     config = CartPoleConfig(methods=("fbo", "smooth-fbo"), environment=("drifting",))
-    store.write_json(tmp_path / "config.json", store.describe_run("cartpole", "smoothfbo cartpole", config, ["cpu"]))
+    store.write_json(tmp_path / "config.json", folders.describe("cartpole", "smoothfbo cartpole", config, ["cpu"]))
     store.write_table(tmp_path / "metrics.parquet", rounds)
     store.write_table(tmp_path / "lanes.parquet", lanes)
-    store.write_json(tmp_path / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+    store.write_json(tmp_path / "summary.json", summary_of(config, rounds, lanes))
     page = report.build(tmp_path).read_text()
     assert "SmoothFBO" in page
     assert "Frozen lanes" in page
@@ -289,12 +294,13 @@ def write_run(folder, method, returns, first=0, **changes):
     store.prepare(folder)
     seeds = {"first_seed": first, "seeds": len(returns)}
     config = CartPoleConfig(methods=(method,), environment=("drifting",), **seeds, **changes)
-    rounds, lanes, arrays = cartpole_study.measure(program(method, "drifting", len(returns), first), records(returns))
-    store.write_json(folder / "config.json", store.describe_run("cartpole", f"run {method}", config, ["cpu"]))
+    measured = measure.measure(program(method, "drifting", len(returns), first), records(returns))
+    rounds, lanes = measured.tables["metrics"], measured.tables["lanes"]
+    store.write_json(folder / "config.json", folders.describe("cartpole", f"run {method}", config, ["cpu"]))
     store.write_table(folder / "metrics.parquet", rounds)
     store.write_table(folder / "lanes.parquet", lanes)
-    store.write_arrays(folder / "arrays.npz", {name: values + first for name, values in arrays.items()})
-    store.write_json(folder / "summary.json", cartpole_study.summarise(config, rounds, lanes))
+    store.write_arrays(folder / "arrays.npz", {name: values + first for name, values in measured.arrays.items()})
+    store.write_json(folder / "summary.json", summary_of(config, rounds, lanes))
 
 
 def test_runs_of_several_methods_are_put_together(tmp_path):
@@ -308,7 +314,7 @@ def test_runs_of_several_methods_are_put_together(tmp_path):
     (entry,) = summary["improvement"]
     assert (entry["other"], entry["difference"]["mean"]) == ("fbo", 40.5)
     assert set(store.read_arrays(tmp_path / "both" / "arrays.npz")) == {"fbo drifting", "smooth-fbo drifting"}
-    assert set(cartpole_study.read_settings(str(tmp_path / "both" / "best.json"))) == {"fbo", "smooth-fbo"}
+    assert set(settings_files.read_settings(str(tmp_path / "both" / "best.json"))) == {"fbo", "smooth-fbo"}
     assert store.read_json(tmp_path / "both" / "config.json")["config"]["methods"] == list(results)
 
 
@@ -370,7 +376,7 @@ def test_runs_are_not_put_together_in_the_folder_of_another(tmp_path, capsys):
     before = (tmp_path / "b" / "lanes.parquet").read_bytes()
     folders = [str(tmp_path / name) for name in "ab"]
     assert cli.main(["report", *folders, "--out", folders[1]]) == 2
-    assert f"--out {folders[1]} is the folder of a run, which would be lost" in capsys.readouterr().err
+    assert f"{folders[1]} is the folder of a run, which would be lost" in capsys.readouterr().err
     assert (tmp_path / "b" / "lanes.parquet").read_bytes() == before
 
 
@@ -429,7 +435,7 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     assert list((tmp_path / "tensorboard").rglob("events*"))
     assert "SmoothFBO" in capsys.readouterr().out
     assert "SmoothFBO" in (tmp_path / "report.html").read_text()
-    settings = cartpole_study.read_settings(str(tmp_path / "best.json"))
+    settings = settings_files.read_settings(str(tmp_path / "best.json"))
     assert settings["smooth-fbo"][0]["window"] == 3
     metrics = store.read_table(tmp_path / "metrics.parquet")
     assert len(metrics) == 2 * 2 * 2  # methods × seeds × evaluations
@@ -469,15 +475,15 @@ def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     done = []
 
     def tell(progress):
-        if progress.records is not None:
+        if not progress.compiling:
             done.append(progress.done)
             if len(done) == 4:
                 raise KeyboardInterrupt
 
-    runner.execute(cartpole_study.study(config), tmp_path / "whole", "x", lambda progress: None)
+    execute(cartpole.study(config), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        runner.execute(cartpole_study.study(config), tmp_path / "parts", "x", tell)
-    runner.execute(cartpole_study.study(config), tmp_path / "parts", "x", tell)
+        execute(cartpole.study(config), tmp_path / "parts", tell=tell)
+    execute(cartpole.study(config), tmp_path / "parts", tell=tell)
     assert done == [20, 40, 60, 80, 80, 100, 120]  # the fourth chunk is run again, and nothing before it
     for name in ("metrics", "lanes"):
         whole, parts = (store.read_table(tmp_path / folder / f"{name}.parquet") for folder in ("whole", "parts"))
@@ -486,15 +492,14 @@ def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 
 def test_resume_goes_on_with_tensorboard_files(tmp_path, monkeypatch):
     config = CartPoleConfig()
-    store.write_json(tmp_path / "config.json", store.describe_run("cartpole", "smoothfbo cartpole", config, ["cpu"]))
+    store.write_json(tmp_path / "config.json", folders.describe("cartpole", "smoothfbo cartpole", config, ["cpu"]))
     calls = []
-    entry = (*presets.STUDIES["cartpole"][:3], lambda *arguments, **options: calls.append((arguments, options)) or 0)
-    monkeypatch.setitem(presets.STUDIES, "cartpole", entry)
+    monkeypatch.setattr(commands, "run", lambda *arguments, **options: calls.append((arguments, options)) or 0)
     assert cli.main(["resume", str(tmp_path)]) == 0
     (tmp_path / "tensorboard").mkdir()
     assert cli.main(["resume", str(tmp_path)]) == 0
     assert [options["tensorboard"] for _, options in calls] == [False, True]
-    assert calls[0][0] == (config, tmp_path, "smoothfbo cartpole")
+    assert calls[0][0][1:] == (config, tmp_path, "smoothfbo cartpole")
 
 
 def test_a_reader_that_stops_reading_is_no_error():

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -15,8 +16,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_study import Kill, execute, stop_after
 
 from smoothfbo import cli
+from smoothfbo.harness import folders
 from smoothfbo.studies.theory import program as theory
 from smoothfbo.studies.theory.config import TheoryConfig
 from smoothfbo.studies.theory.growth import growth_slopes
@@ -27,28 +30,31 @@ SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "
          "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
 
 
+@contextlib.contextmanager
+def jaxtyped_off():
+    """As users run it: without run-time checks of types, and with the usual promotion of dtypes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One small run of the command as users have it: float32 by default, the usual promotion of dtypes."""
     folder = tmp_path_factory.mktemp("theory") / "run"
-    jaxtyping.config.update("jaxtyping_disable", True)
     printed = io.StringIO()
     with (
-        jax.numpy_dtype_promotion("standard"),
+        jaxtyped_off(),
         jax.enable_x64(False),
         contextlib.redirect_stdout(printed),
-        pytest.MonkeyPatch.context() as patch,
     ):
-        kept = []
-        run = theory.run_theory
-        patch.setattr(theory, "run_theory", lambda *arguments: kept.append(run(*arguments)) or kept[0])
         status = cli.main(["theory", *SMALL, "--out", str(folder)])
-    jaxtyping.config.update("jaxtyping_disable", False)
-    return status, folder, printed.getvalue(), kept[0]
+    return status, folder, printed.getvalue()
 
 
 def test_theory_writes_checks_metrics_and_figures(finished):
-    status, folder, printed, _ = finished
+    status, folder, printed = finished
     assert status == 0
     summary = json.loads((folder / "summary.json").read_text())
     assert {"name", "window", "drift", "lhs", "rhs", "holds"} <= set(summary["checks"][0])
@@ -72,18 +78,33 @@ def test_theory_writes_checks_metrics_and_figures(finished):
     assert "theorem (oracle)" in printed
 
 
-def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, tmp_path, capsys, monkeypatch):
-    results = finished[3]
-    (first, *others) = results.checks
-    broken = dataclasses.replace(results, checks=[dataclasses.replace(first, holds=False), *others])
-    monkeypatch.setattr(theory, "run_theory", lambda *arguments: broken)
-    assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 1
-    assert "does not hold: decomposition" in " ".join(capsys.readouterr().out.split())
+def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished[1], folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["checks"][0]["holds"] = False
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert cli.main(["theory", *SMALL, "--out", str(folder)]) == 1
+    assert "smoothfbo: does not hold: decomposition" in " ".join(capsys.readouterr().err.split())
     # outside the assumptions it is only marked
-    marked = dataclasses.replace(first, holds=False, within_assumptions=False)
-    monkeypatch.setattr(theory, "run_theory", lambda *a: dataclasses.replace(results, checks=[marked, *others]))
-    assert cli.main(["theory", *SMALL, "--out", str(tmp_path)]) == 0
+    summary["checks"][0]["within_assumptions"] = False
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert cli.main(["theory", *SMALL, "--out", str(folder)]) == 0
     assert "outside the assumptions" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path):
+    """Between two programs: what was done is not done again."""
+    config = folders.configuration(TheoryConfig, json.loads((finished[1] / "config.json").read_text())["config"])
+    study = theory.study(dataclasses.replace(config, lanes=10, rounds=8, horizons=(10, 20, 30)))
+    with jaxtyped_off():
+        execute(study, tmp_path / "whole")
+        with pytest.raises(Kill):
+            execute(study, tmp_path / "parts", stop_after(3))
+        programs = []
+        execute(study, tmp_path / "parts", lambda program, records: programs.append(program.name))
+    assert programs == [program.name for program in study.programs[3:]]
+    assert (tmp_path / "whole" / "summary.json").read_bytes() == (tmp_path / "parts" / "summary.json").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +134,7 @@ def test_bad_options_are_one_line_and_leave_no_folder(options, message, tmp_path
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["theory", "--out", str(tmp_path / "file" / "run")]) == 2
-    assert capsys.readouterr().err.startswith("smoothfbo: --out")
+    assert capsys.readouterr().err.startswith(f"smoothfbo: {tmp_path}")
     assert cli.main(["theory", "--out", str(tmp_path / "file")]) == 2
     assert "it is a file, not a folder" in capsys.readouterr().err
 
@@ -180,17 +201,10 @@ def test_pathwise_statements_hold_for_estimated_hypergradients(seed, speed, wind
     problem = FiniteBilevel(points=4, seed=seed, speed=jnp.asarray(speed))
     constants = theory._constants(problem, rounds)
     alpha = step / constants["smoothness"]
-    columns = theory._all_lanes(
-        theory._estimated_lane,
-        problem,
-        jnp.asarray([window]),
-        jnp.asarray([alpha]),
-        jax.random.split(jax.random.key(lane), 2),
-        rounds,
-        8,
-    )
+    lanes = jax.vmap(lambda key: theory._estimated_lane(problem, jnp.asarray(window), alpha, key, rounds, 8))
+    columns = jax.jit(lanes)(jax.random.split(jax.random.key(lane), 2))
     judge = Judge("functional", window, speed, step, within=True)
-    here = {name: np.asarray(values)[0, 0] for name, values in columns.items()}
+    here = {name: np.asarray(values) for name, values in columns.items()}
     checks = judge_statements(judge, problem, here, constants, alpha, window)
     for check in checks:
         assert check.kind == "expectation" or check.holds is not False, check

@@ -1,7 +1,6 @@
-"""What every command that runs a study shares: devices, the progress bar, Ctrl-C, TensorBoard."""
+"""What a person sees of a run: the progress bar, lines on standard error, TensorBoard. jax is set up here, too."""
 
 import os
-import shlex
 import sys
 import time
 import warnings
@@ -10,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from smoothfbo.errors import UsageError
+from smoothfbo.harness.study import Program, Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from smoothfbo.harness.runner import Progress
-    from smoothfbo.harness.study import Study
+SECONDS_BETWEEN_LINES = 10  # where there is no terminal
 
 
 def cores() -> int:
@@ -24,8 +25,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def start_jax() -> None:
+def start_jax(*, cpu_only: bool = False) -> None:
     """One host device per processor core, so that lanes fill all of them; must come before jax is imported."""
+    if cpu_only:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     flag = "xla_force_host_platform_device_count"
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
@@ -44,121 +47,107 @@ def make_console() -> "Console":
     return console
 
 
-def run_study(study: "Study", folder: Path, command: str, console: "Console", *, tensorboard: bool = False) -> bool:
-    """Run it or go on with it, with a progress bar. False if it was stopped; then how to go on has been said."""
-    from smoothfbo.harness import runner
-
-    finished = runner.is_finished(folder)
-    try:
-        with warnings_as_lines(), _bar(console) as tell, _tensorboard(folder if tensorboard else None) as log:
-
-            def both(progress: "Progress") -> None:
-                tell(progress)
-                log(progress)
-
-            runner.execute(study, folder, command, both)
-    except (runner.Stopped, KeyboardInterrupt):
-        print(f"smoothfbo: stopped; go on with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
-        return False
-    if finished:
-        say(console, f"{folder} holds the finished run of this configuration; nothing was left to run.")
-    return True
-
-
-def run_and_report(
-    load: Callable[[], tuple[Callable[[Any], "Study"], Any]],
-    config: Any,
-    folder: Path,
-    command: str,
-    *,
-    tensorboard: bool,
-    before_report: Callable[[Path], None] | None = None,
-) -> int:
-    """Run a study and show what came out. `load` imports its `study` and its report, after jax has been set up."""
-    start_jax()
-    make_study, report = load()
-    console = make_console()
-    if not run_study(make_study(config), folder, command, console, tensorboard=tensorboard):
-        return 130
-    with console.status("drawing"):
-        if before_report is not None:
-            before_report(folder)
-        page = report.build(folder)
-    for line in report.as_text(folder):
-        console.print(line)
-    say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and metrics.parquet)")
-    return 0
-
-
 def say(console: "Console", text: str) -> None:
     """A line as it is: names of folders are no markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def _bar(console: "Console") -> Iterator[Callable[["Progress"], None]]:
-    """A bar with lane-rounds per second and the remaining time; without a terminal, a line now and then."""
+def progress_bar(console: "Console") -> Iterator[Callable[[Progress], None]]:
+    """A bar with speed and remaining time; without a terminal, a line now and then. Notes are printed once each."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
-        TextColumn("{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[share]}"),
+        TextColumn("{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
+        TimeRemainingColumn(),
     )  # fmt: skip
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=None, speed="")
-        seconds, rounds, said = 0.0, 0, 0.0
-        before: tuple[float, Progress] | None = None
+        task = bar.add_task("starting", total=None, speed="", share="", left="")
+        speed, notes, last_line = Speed(), set[str](), time.monotonic()
 
-        def tell(progress: "Progress") -> None:
-            nonlocal seconds, rounds, said, before
+        def tell(progress: Progress) -> None:
+            nonlocal last_line
+            for note in progress.notes:
+                if note not in notes:
+                    say(console, note)
+                    notes.add(note)
+            speed.update(progress)
+            share = "" if progress.total is None else f"{100 * progress.done / max(progress.total, 1):3.0f} %"
+            left = "" if progress.total is None else "left"
+            shown: dict[str, Any] = {"speed": speed.text(progress), "share": share, "left": left}
+            bar.update(task, description=progress.text, completed=progress.done, total=progress.total, **shown)
+            if console.is_terminal:
+                return
             now = time.monotonic()
-            if before is not None and before[1].records is not None and progress.records is not None:
-                seconds, rounds = seconds + now - before[0], rounds + progress.done - before[1].done  # no compilation
-            before = now, progress
-            rate = rounds / seconds if seconds > 0 else 0.0
-            speed = f"{rate:,.0f} rounds/s (all lanes)" if rate > 0 else ""
-            bar.update(task, description=progress.name, completed=progress.done, total=progress.total, speed=speed)
-            if not console.is_terminal and (progress.records is None or now - said > 10):
-                share = progress.done / progress.total
-                left = f", about {(progress.total - progress.done) / rate:,.0f} s left" if rate > 0 else ""
-                print(f"{100 * share:3.0f} % {progress.name} {speed}{left}".rstrip(), file=sys.stderr, flush=True)
-                said = now
+            starts_program = progress.compiling and progress.total is not None
+            if starts_program or now - last_line > SECONDS_BETWEEN_LINES:
+                parts = [f"{share} {progress.text}".strip(), speed.text(progress), speed.left(progress)]
+                print(", ".join(part for part in parts if part), file=sys.stderr, flush=True)
+                last_line = now
 
         yield tell
 
 
+class Speed:
+    """How fast a run goes, without the time of compilation."""
+
+    def __init__(self) -> None:
+        self._seconds, self._done = 0.0, 0
+        self._before: tuple[float, Progress] | None = None
+
+    def update(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if self._before is not None and not self._before[1].compiling and not progress.compiling:
+            self._seconds += now - self._before[0]
+            self._done += progress.done - self._before[1].done
+        self._before = now, progress
+
+    @property
+    def rate(self) -> float:
+        return self._done / self._seconds if self._seconds > 0 else 0.0
+
+    def text(self, progress: Progress) -> str:
+        return f"{self.rate:,.0f} {progress.unit}/s" if self.rate > 0 else ""
+
+    def left(self, progress: Progress) -> str:
+        if progress.total is None or self.rate <= 0:
+            return ""
+        return f"about {(progress.total - progress.done) / self.rate:,.0f} s left"
+
+
+Watch = Callable[[Program, dict[str, np.ndarray]], None]
+
+
 @contextmanager
-def _tensorboard(folder: Path | None) -> Iterator[Callable[["Progress"], None]]:
+def tensorboard(folder: Path | None) -> Iterator[Watch]:
     """Scalars per method and window, mean over seeds, at the last round of every chunk."""
     if folder is None:
-        yield lambda progress: None  # noqa: ARG005
+        yield lambda program, records: None  # noqa: ARG005
         return
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        raise UsageError("--tensorboard needs one more package: pip install 'smoothfbo[tensorboard]'.") from None
-    import numpy as np
+        raise UsageError("`tensorboard` needs one more package: pip install 'smoothfbo[tensorboard]'.") from None
 
     writers: dict[str, Any] = {}
 
-    def log(progress: "Progress") -> None:
-        if progress.records is None or progress.program is None:
-            return
+    def watch(program: Program, records: dict[str, np.ndarray]) -> None:
         groups: dict[str, list[int]] = {}
-        for index, keys in enumerate(progress.program.lanes):
+        for index, keys in enumerate(program.lanes):
             name = " ".join(f"{key}={value}" for key, value in keys.items() if key != "seed")
             groups.setdefault(name, []).append(index)
-        step = int(progress.records["round"][0, -1])
+        step = int(records["round"][0, -1])
         for name, members in groups.items():
             if name not in writers:
                 writers[name] = SummaryWriter(str(folder / "tensorboard" / name.replace("/", "_")))
-            for metric, values in progress.records.items():
+            for metric, values in records.items():
                 if values.ndim == 2 and metric != "round" and np.isfinite(mean := float(np.mean(values[members, -1]))):
                     writers[name].add_scalar(metric, mean, step)
 
     try:
-        yield log
+        yield watch
     finally:
         for writer in writers.values():
             writer.close()

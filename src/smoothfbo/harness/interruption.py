@@ -14,18 +14,18 @@ class Interruption:
 
     with Interruption() as interruption:
         for piece in interruption.watch(pieces): ...
-        if interruption.was_asked: ...
+        if interruption.is_requested: ...
     """
 
     def __init__(self) -> None:
-        self.was_asked = False
+        self.is_requested = False
         self._is_waiting = False
         self._former: Any = None
         self._is_active = False
 
     def watch(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces until the user asks to stop."""
-        while not self.was_asked:
+        while not self.is_requested:
             self._is_waiting = True
             try:
                 piece = next(pieces, None)
@@ -53,7 +53,7 @@ class Interruption:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        is_second, self.was_asked = self.was_asked, True
+        is_second, self.is_requested = self.is_requested, True
         if is_second or self._is_waiting:
             raise KeyboardInterrupt
         os.write(2, b"stopping when this piece is done; Ctrl-C again stops at once\n")

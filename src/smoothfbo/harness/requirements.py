@@ -7,9 +7,9 @@ from smoothfbo.errors import UsageError
 
 
 def require(condition: bool, name: str, value: object, allowed: str) -> None:
-    """A sentence that names the option, its value and what is allowed."""
+    """Raise unless the condition holds."""
     if not condition:
-        raise UsageError(f"--{name.replace('_', '-')} must be {allowed}, got {value}.")
+        raise UsageError(f"`{name}` must be {allowed}, got {value}.")
 
 
 def require_rising(name: str, values: tuple[Any, ...]) -> None:

@@ -1,78 +1,77 @@
-"""Runs a study in compiled chunks, with progress, records and checkpoints between them; killed, it goes on."""
+"""Runs a study in compiled chunks, with progress, records and checkpoints between them; a killed run resumes."""
 
-import fcntl
+import contextlib
 import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 import pandas as pd
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import store
+from smoothfbo.harness import folders, store
 from smoothfbo.harness.checkpoints import Checkpoints
+from smoothfbo.harness.folders import Stopped
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.lanes import SpreadProgram
-from smoothfbo.harness.study import Program, Study
+from smoothfbo.harness.study import Measured, Program, Progress, Run, Study
 
 CHECKPOINT_SHARE = 0.05  # of the time may go into checkpoints
 
 
-class Stopped(Exception):
-    """The user asked to stop; everything is kept."""
-
-
-class Progress(NamedTuple):
-    """Where a run stands, in lane-rounds (a round of one lane)."""
-
-    name: str  # what is being done
-    done: int
-    total: int
-    records: dict[str, np.ndarray] | None  # of the chunk just finished, axes (lane, row, …)
-    program: Program | None
-
-
-Tell = Callable[[Progress], None]
-
-
-def execute(study: Study, folder: Path, command: str, tell: Tell) -> None:
-    """Run what is not done yet and write metrics.parquet, lanes.parquet, arrays.npz and summary.json."""
-    description = store.describe_run(study.experiment, command, study.config, [str(d) for d in jax.devices()])
-    store.claim(folder, study.experiment, description | dict(study.inputs))
-    work = folder / "progress"
-    if is_finished(folder):
+def execute(study: Study, run: Run) -> None:
+    """Run what is not done yet and write the study's tables, arrays.npz and, last, summary.json."""
+    description = folders.describe(study.name, run.command, study.config, [str(d) for d in jax.devices()])
+    folders.claim(run.folder, description | dict(study.inputs))
+    work = run.folder / "progress"
+    if folders.is_finished(run.folder):
         shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
         return
-    store.prepare(work)
-    total = sum(len(program.lanes) * program.chunks * program.chunk for program in study.programs)
-    done = 0
-    with _alone(work), Interruption() as interruption:
+    precision = jax.enable_x64(True) if study.double else contextlib.nullcontext()
+    with folders.alone(work), precision:
+        _run_programs(study, run, work)
+        total = _lane_rounds(study)
+        run.tell(Progress("measuring", total, total, "rounds", compiling=True))
+        measured = [
+            study.measure(program, read_records(program, work / f"{index:03d}"))
+            for index, program in enumerate(study.programs)
+        ]
+        _write_results(study, run.folder, measured)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _lane_rounds(study: Study) -> int:
+    """Rounds of all lanes together."""
+    return sum(len(program.lanes) * program.chunks * program.chunk for program in study.programs)
+
+
+def _run_programs(study: Study, run: Run, work: Path) -> None:
+    done, total = 0, _lane_rounds(study)
+    with Interruption() as interruption:
         for index, program in enumerate(study.programs):
             place = work / f"{index:03d}"
             _claim_place(place, program)
-            done = _run_program(program, place, tell, done, total, interruption)
-        if interruption.was_asked:
+            done = _run_program(program, place, run, done, total, interruption)
+        if interruption.is_requested:
             raise Stopped
-    tell(Progress("measuring", total, total, None, None))
-    measured = [
-        study.measure(program, read_records(program, work / f"{index:03d}"))
-        for index, program in enumerate(study.programs)
-    ]
-    rounds = pd.concat([part.rounds for part in measured], ignore_index=True)
-    lanes = pd.concat([part.lanes for part in measured], ignore_index=True)
-    store.write_table(folder / "metrics.parquet", rounds)
-    store.write_table(folder / "lanes.parquet", lanes)
+
+
+def _write_results(study: Study, folder: Path, measured: list[Measured]) -> None:
+    names = dict.fromkeys(name for part in measured for name in part.tables)
+    tables = {
+        name: pd.concat([part.tables[name] for part in measured if name in part.tables], ignore_index=True)
+        for name in names
+    }
+    for name, table in tables.items():
+        store.write_table(folder / f"{name}.parquet", table)
     arrays = {name: values for part in measured for name, values in part.arrays.items()}
     if arrays:
         store.write_arrays(folder / "arrays.npz", arrays)
-    store.write_json(folder / "summary.json", study.summarise(rounds, lanes))
-    shutil.rmtree(work, ignore_errors=True)
+    folders.write_summary(folder, study.summarise(tables))
 
 
 def _claim_place(place: Path, program: Program) -> None:
@@ -81,13 +80,9 @@ def _claim_place(place: Path, program: Program) -> None:
     content = json.loads(json.dumps({"name": program.name, "lanes": program.lanes}))
     path = place / "program.json"
     if path.exists() and store.read_json(path) != content:
-        raise UsageError(f"{place} holds records of other lanes (of another version?); give another folder with --out.")
+        raise UsageError(f"{place} holds records of other lanes (of another version?); give another folder.")
     if not path.exists():
         store.write_json(path, content)
-
-
-def is_finished(folder: Path) -> bool:
-    return (folder / "summary.json").exists()
 
 
 def read_records(program: Program, place: Path) -> dict[str, np.ndarray]:
@@ -98,13 +93,13 @@ def read_records(program: Program, place: Path) -> dict[str, np.ndarray]:
     return {name: values[:, keep] for name, values in records.items()}
 
 
-def _run_program(program: Program, place: Path, tell: Tell, before: int, total: int, interruption: Interruption) -> int:
+def _run_program(program: Program, place: Path, run: Run, before: int, total: int, interruption: Interruption) -> int:
     """Returns the lane-rounds done so far, this program's included."""
     per_chunk = len(program.lanes) * program.chunk
     checkpoints = Checkpoints(place / "checkpoints")
     if _records_until(place, program.chunks) == program.chunks:
         return before + per_chunk * program.chunks
-    tell(Progress(f"compiling {program.name}", before, total, None, program))
+    run.tell(Progress(f"compiling {program.name}", before, total, "rounds", compiling=True))
     spread = SpreadProgram(program)
     chunk, state = _resume(spread, checkpoints, place, program.chunks)
     saved, cost = time.monotonic(), 0.0
@@ -112,8 +107,9 @@ def _run_program(program: Program, place: Path, tell: Tell, before: int, total: 
         state, records = spread.advance(state)
         store.write_arrays(_records_file(place, chunk), records)
         chunk += 1
-        tell(Progress(program.name, before + per_chunk * chunk, total, records, program))
-        stopping = interruption.was_asked
+        run.watch(program, records)
+        run.tell(Progress(program.name, before + per_chunk * chunk, total, "rounds"))
+        stopping = interruption.is_requested
         if chunk < program.chunks and (stopping or time.monotonic() - saved > cost / CHECKPOINT_SHARE):
             begin = time.monotonic()
             checkpoints.save(chunk, spread.fetch(state))
@@ -151,14 +147,3 @@ def _records_until(place: Path, chunks: int) -> int:
             warnings.warn(f"{path} is damaged ({why}); its rounds are run again", stacklevel=2)
             return chunk
     return chunks
-
-
-@contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """One process at a time in a folder."""
-    with (work / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"another process is running in {work.parent}; wait for it, or stop it first.") from None
-        yield

@@ -64,6 +64,8 @@ class StreamConfig:
     """Network: learning rate."""
     seed: int = 0
     """Seed of the network's initialisation and mini-batches."""
+    state: str | None = None
+    """File to save the learner in; if it exists, resume from there with the rows of this table, as new rows."""
 
     def __post_init__(self) -> None:
         _require(self.data != "", "data", self.data, "a file or -")

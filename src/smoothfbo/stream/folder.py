@@ -112,7 +112,7 @@ class TableWriter:
     """A Parquet file to which tables of any size are appended; it appears, complete, when it is closed."""
 
     def __init__(self, path: Path):
-        self.path, self._partial = path, path.with_name(f".partial-{path.name}")
+        self.path, self._partial = path, store.partial_path(path)
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._rows = 0  # that wait
@@ -128,7 +128,7 @@ class TableWriter:
             self._write_waiting()
             if self._writer is not None:
                 self._writer.close()
-                self._partial.replace(self.path)
+                store.publish(self._partial, self.path)
         except OSError as error:
             raise self._fault(error) from error
 

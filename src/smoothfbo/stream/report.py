@@ -6,6 +6,7 @@ from typing import Any
 
 from smoothfbo.harness import store
 from smoothfbo.harness.page import Section, Table, repeat_section, write_page
+from smoothfbo.harness.study import Outcome
 from smoothfbo.stream import charts as charts
 
 MOST_NAMES = 12  # of columns or rows that are listed in a line
@@ -164,6 +165,16 @@ def _name(data: str) -> str:
     return "standard input" if data == "-" else Path(data).name
 
 
+def outcome(folder: Path) -> Outcome:
+    """A fault in the table, or the end of standard input, is told after what came before it."""
+    summary = store.read_json(folder / "summary.json")
+    if summary["fault"] is not None:
+        return Outcome(2, f"{summary['fault']} The {summary['rows']:,} rows before are kept.")
+    if summary["stopped"]:
+        return Outcome(130, "stopped; standard input cannot be read again, so this is the end.")
+    return Outcome()
+
+
 def as_text(folder: Path) -> list[Any]:
     """What the command prints at the end: all methods, best first, and what is to be known about the data."""
     from rich import box
@@ -179,4 +190,8 @@ def as_text(folder: Path) -> list[Any]:
         cells = [_marked(name, summary), f"{error:.6g}", "" if ratio is None else f"{ratio:.4f}"]
         cells += [] if absolute is None else [f"{absolute:.6g}"]
         printed.add_row(*cells, style="bold" if name == "smoothfbo" else None)
-    return [printed, *(line for line in facts(summary) if line.rstrip(".").lower() not in summary["notes"])]
+    lines = [line for line in facts(summary) if line.rstrip(".").lower() not in summary["notes"]]
+    state = store.read_json(folder / "config.json")["config"].get("state")
+    if state is not None:
+        lines.append(f"Learner: {state}, after {summary['rows']:,} rows")
+    return [printed, *lines]

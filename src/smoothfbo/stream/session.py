@@ -18,7 +18,7 @@ from smoothfbo.stream.reading.reader import OpenTable
 
 FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is odd
 # What may differ between a run and the one that continues it.
-FREE = ("data", "sort", "missing")
+FREE = ("data", "sort", "missing", "state")
 
 
 class Session:

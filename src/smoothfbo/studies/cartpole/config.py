@@ -1,13 +1,18 @@
 """Configuration of the CartPole study. No jax here: `--help` must be quick."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import TypeAlias
 
+from smoothfbo.harness.methods import any_smoothed, with_smoothed
 from smoothfbo.harness.requirements import require, require_known
 
+Settings: TypeAlias = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings, the best one first
+
 BASE_METHODS = ("mle", "omd", "itd", "fbo", "vep", "omd-cg")
-METHODS = (*BASE_METHODS, *(f"smooth-{method}" for method in BASE_METHODS))
+METHODS = with_smoothed(BASE_METHODS)
 ENVIRONMENTS = ("stationary", "drifting")
 
 LARGEST_RETURN = 500  # a reward of at most 1 a step, until the time limit
@@ -116,7 +121,7 @@ class CartPoleConfig:
         if self.vary:
             require_known("vary", self.vary, GRID)
         for name, value in (("vary", self.vary), ("trials", self.trials > 1)):
-            require(not value or self.settings != "none", name, "none", "used together with --settings")
+            require(not value or self.settings != "none", name, "none", "used together with `settings`")
         for name in ("steps", "evaluate_every", "episodes", "seeds", "inner_steps", "random_steps", "batch", "trials"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         for name in ("inner_rate", "outer_rate", "target_rate", "temperature"):
@@ -126,9 +131,8 @@ class CartPoleConfig:
             require(value <= 1, "target_rate", value, "at most 1")
         whole = self.steps % self.evaluate_every == 0
         require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
-        is_smooth = any(method.startswith("smooth-") for method in self.methods)
         is_given = self.settings == "none" or "window" in self.vary
-        for value in self.window if is_smooth and is_given else ():
+        for value in self.window if any_smoothed(self.methods) and is_given else ():
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")
         for name in ("mix", "final_rate"):
             for value in getattr(self, name):

@@ -1,19 +1,20 @@
 """The paper's reinforcement-learning study: every method on the core's problem, hypergradients, smoothing and loop."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
-from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.environments.cartpole import CartPole, Linear
 from smoothfbo.functions import Network
-from smoothfbo.harness.study import Program
+from smoothfbo.harness.methods import Method, find
+from smoothfbo.harness.study import Program, Study
 from smoothfbo.hypergradients import (
     AbstractHypergradient,
     ConjugateGradient,
@@ -26,11 +27,13 @@ from smoothfbo.hypergradients import (
 )
 from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.smoothing import mixed_average, window_average
-from smoothfbo.studies.cartpole.config import GRID, MOST_AVERAGED, CartPoleConfig
+from smoothfbo.studies.cartpole.config import GRID, CartPoleConfig, Settings
+from smoothfbo.studies.cartpole.evaluation import Evaluation, averaged_networks, evaluate, greedy
+from smoothfbo.studies.cartpole.measure import measure, summarise
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
+from smoothfbo.studies.cartpole.settings import checked, read_settings, tried
 from smoothfbo.studies.cartpole.soft_q import TwinQ, WorldModel, soft_q_problem
 
-Settings = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings
 CART_POSITION, POLE_ANGLE = 0, 2  # their places in an observation
 SHOWN_STEPS, SHOWN_EVERY = 200, 4  # of an evaluation's first episode are kept, for pictures
 
@@ -56,17 +59,10 @@ class Lane(NamedTuple):
     networks: Float[Array, "kept 2 parameters"]  # the Q networks at the last evaluations, in turn
 
 
-class Evaluation(NamedTuple):
-    returns: Float[Array, " episodes"]
-    lengths: Float[Array, " episodes"]
-    observation: Float[Array, " observation"]  # mean over all steps
-    first: Float[Array, "steps observation"]  # the first episode, step by step; NaN after its end
-
-
-def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
+def estimator_of(method: Method, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
     """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
     # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
-    optimiser = optax.sgd(rate) if method == "itd" else optax.adam(rate)
+    optimiser = optax.sgd(rate) if method.estimator == "itd" else optax.adam(rate)
     inner = Network((q.init, q), optimiser, steps, apply_all=q.of_all)
     return {
         "mle": lambda: Explicit(inner),
@@ -75,11 +71,11 @@ def hypergradient_of(method: str, q: TwinQ, rate: Any, steps: int = 1) -> Abstra
         "omd": lambda: Implicit(inner, Identity()),
         "omd-cg": lambda: Implicit(inner, ConjugateGradient(ridge=1e-5, max_steps=100)),
         "itd": lambda: Unrolled(inner),
-    }[method]()
+    }[method.estimator]()
 
 
 def learner(
-    method: str,
+    method: Method,
     stream: Replay,
     numbers: Numbers,
     *,
@@ -88,7 +84,7 @@ def learner(
     rounds: int,
     inner_steps: int = 1,
 ) -> Online:
-    """The online loop of a method: hypergradient, smoothing (with `smooth-` in front), clipping, Adam.
+    """The online loop of a method: hypergradient, smoothing if it has it, clipping, Adam.
 
     `capacity` is the largest window among the lanes; after `rounds` the rates have fallen to their final share.
     """
@@ -96,52 +92,12 @@ def learner(
     def rate(first: Any, updates: int) -> Any:
         return optax.linear_schedule(first, numbers.final_rate * first, rounds * updates)
 
-    base = method.removeprefix("smooth-")
     smooth = window_average(numbers.window, capacity=capacity)
-    parts = [mixed_average(numbers.mix, smooth)] if method.startswith("smooth-") else []
+    parts = [mixed_average(numbers.mix, smooth)] if method.is_smoothed else []
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
-    problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), base)
-    hypergradient = hypergradient_of(base, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
+    problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), method.estimator)
+    hypergradient = estimator_of(method, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
     return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
-
-
-Policy = Callable[[Float[Array, " observation"]], Int[Array, ""]]
-
-
-def greedy(q: TwinQ, networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Policy:
-    """The action with the highest mean value of the counted networks: an average of functions, not of parameters."""
-
-    def act(observation: Float[Array, " observation"]) -> Int[Array, ""]:
-        values = jnp.mean(jax.vmap(q.values, in_axes=(0, None))(networks, observation), axis=1)
-        return jnp.argmax(jnp.sum(jnp.where(counted[:, None], values, 0), axis=0))
-
-    return act
-
-
-def evaluate(
-    environment: AbstractEnvironment, policy: Policy, time: Int[Array, ""], key: PRNGKeyArray, episodes: int
-) -> Evaluation:
-    """Episodes of the policy in the environment as it is at `time`."""
-    dtype = jnp.result_type(float)
-    uniform = jax.random.uniform(key, (episodes, environment.random_size), dtype)
-    zero = jnp.zeros(episodes, dtype)
-
-    def one(state: Any, running: Array) -> tuple[Any, Array, Array, Array]:
-        state, outcome = environment.step(state, policy(environment.observe(state)), time)
-        goes_on = jnp.where(outcome.terminated | outcome.truncated, 0, running)
-        seen = jnp.where(running > 0, environment.observe(state), 0)
-        return state, goes_on, running * outcome.reward, seen
-
-    def step(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], Array]:
-        states, running, returns, lengths, total = carry
-        shown = jnp.where(running[0] > 0, environment.observe(jax.tree.map(lambda leaf: leaf[0], states)), jnp.nan)
-        states, goes_on, rewards, seen = jax.vmap(one)(states, running)
-        return (states, goes_on, returns + rewards, lengths + running, total + jnp.sum(seen, axis=0)), shown
-
-    total = jnp.zeros(environment.observation_size, dtype)
-    first = (jax.vmap(environment.reset)(uniform), zero + 1, zero, zero, total)
-    (_, _, returns, lengths, total), shown = jax.lax.scan(step, first, length=environment.step_limit)
-    return Evaluation(returns, lengths, total / jnp.sum(lengths), shown)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:
@@ -156,23 +112,30 @@ def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[P
 
     `settings` fixes the numbers of some methods: `{"fbo": [{"inner_rate": 1e-3, …}, …], …}`, in place of the grid's.
     """
-    return [_program(config, method, (settings or {}).get(method, [{}])) for method in config.methods]
+    return [_program(config, find(name), (settings or {}).get(name, [{}])) for name in config.methods]
 
 
-def _grid(config: CartPoleConfig, method: str, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def study(config: CartPoleConfig, stored: dict[str, Any] | None = None) -> Study:
+    """`stored` are the settings of a run that resumes: their file may have changed or be gone."""
+    settings = checked(config, read_settings(config.settings) if stored is None else stored)
+    lanes = programs(config, tried(config, settings))
+    return Study("cartpole", config, lanes, measure, partial(summarise, config), {"settings": settings})
+
+
+def _grid(config: CartPoleConfig, method: Method, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     """Every combination of the numbers that the setting leaves open."""
     choices = {name: (setting[name],) if name in setting else getattr(config, name) for name in GRID}
-    if not method.startswith("smooth-"):
+    if not method.is_smoothed:
         choices |= {"window": (1,), "mix": (1.0,)}
     for values in product(*choices.values()):
         numbers = dict(zip(GRID, values, strict=True))
         yield numbers | {"window": int(numbers["window"])}
 
 
-def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str, float]]) -> Program:
+def _program(config: CartPoleConfig, method: Method, settings: Sequence[Mapping[str, float]]) -> Program:
     grid = [numbers for setting in settings for numbers in _grid(config, method, setting)]
     lanes = tuple(
-        {"method": method, "environment": environment, **numbers, "seed": seed}
+        {"method": method.name, "environment": environment, **numbers, "seed": seed}
         for environment, numbers in product(config.environment, grid)
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     )
@@ -211,7 +174,7 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
         return lane, _row(stream, numbers, lane, counted, trace, config)
 
     return Program(
-        name=method,
+        name=method.name,
         lanes=lanes,
         numbers=_numbers(config, lanes),
         start=begin,
@@ -221,14 +184,7 @@ def _program(config: CartPoleConfig, method: str, settings: Sequence[Mapping[str
     )
 
 
-def averaged_networks(config: CartPoleConfig) -> list[int]:
-    """How many of the newest networks each evaluation averages: a share of the evaluations up to then."""
-    evaluations = range(1, config.steps // config.evaluate_every + 1)
-    # A hair more than the share: 0.7 · 90 is a little less than 63 in binary fractions.
-    return [min(max(1, math.floor(config.averaged * number + 1e-9)), MOST_AVERAGED) for number in evaluations]
-
-
-def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
+def replay(config: CartPoleConfig, method: Method, numbers: Numbers) -> Replay:
     """The stream of a lane: its environment, memory and target networks."""
     (first_low, first_high), (last_low, last_high) = numbers.interval
     environment = CartPole(
@@ -241,7 +197,7 @@ def replay(config: CartPoleConfig, method: str, numbers: Numbers) -> Replay:
         model=WorldModel(
             *sizes, config.model_hidden, environment.observation_limits if config.bounded else None, config.model_leak
         ),
-        method=method.removeprefix("smooth-"),
+        method=method.estimator,
         discount=config.discount,
         temperature=numbers.temperature,
         target_rate=numbers.target_rate,
@@ -317,7 +273,8 @@ def _numbers(config: CartPoleConfig, lanes: tuple[dict[str, Any], ...]) -> Numbe
     def column(name: str) -> Array:
         kind = jnp.int32 if name in ("seed", "window") else dtype
         factors = [
-            config.itd_factor if name == "inner_rate" and lane["method"].endswith("itd") else 1 for lane in lanes
+            config.itd_factor if name == "inner_rate" and find(lane["method"]).estimator == "itd" else 1
+            for lane in lanes
         ]
         return jnp.asarray([lane[name] * factor for lane, factor in zip(lanes, factors, strict=True)], kind)
 

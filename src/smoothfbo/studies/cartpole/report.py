@@ -7,24 +7,15 @@ from typing import Any
 
 from smoothfbo.harness import store
 from smoothfbo.harness.charts import PALETTE, Chart, Series
+from smoothfbo.harness.methods import SMOOTH_FBO, find
 from smoothfbo.harness.page import Picture, Section, Table, estimate_cell, estimate_text, repeat_section, write_page
 from smoothfbo.harness.statistics import Frame, bands
 from smoothfbo.studies.cartpole.animation import animate
 from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
 
-NAMES = {"mle": "MLE", "omd": "OMD", "omd-cg": "OMD (CG)", "itd": "ITD", "fbo": "FBO", "vep": "VEP"}
-COLOURS = dict(zip(NAMES, ("#777777", "#cc79a7", "#8b5a2b", "#d55e00", "#0072b2", "#e69f00"), strict=True))
-
 SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
 POINTS = 25  # of a line, where single evaluations are too noisy to be told apart
 CROWD = 6  # more lines than this do not all get intervals
-
-
-def label(method: str) -> str:
-    base = method.removeprefix("smooth-")
-    if base == "fbo" and method != base:
-        return "SmoothFBO"
-    return ("Smoothed " if method != base else "") + NAMES[base]
 
 
 def build(folder: Path) -> Path:
@@ -57,7 +48,7 @@ def judged(share: float) -> str:
 def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) -> Iterator[Section]:
     settings = config["config"]
     frozen = [
-        f"{label(g['method'])}, {g['environment']}: {g['frozen']} of {g['seeds']} lanes"
+        f"{find(g['method']).label}, {g['environment']}: {g['frozen']} of {g['seeds']} lanes"
         for g in summary["groups"]
         if g["frozen"]
     ]
@@ -85,7 +76,7 @@ def _side_by_side(rounds: Frame) -> Iterator[Chart]:
                 for line in _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN))
             ]
         yield Chart(
-            f"both_{method}", label(str(method)), "Mean return; 95 % interval over seeds. Dashed: nothing drifts.",
+            f"both_{method}", find(str(method)).label, "Mean return; 95 % interval over seeds. Dashed: nothing drifts.",
             "environment step", "return", lines,
         )  # fmt: skip
 
@@ -95,10 +86,10 @@ def _animations(folder: Path, figures: Path) -> Iterator[Section]:
     path = folder / "arrays.npz"
     episodes = store.read_arrays(path) if path.exists() else {}
     chosen = {name.split()[1]: name for name in episodes}
-    chosen |= {name.split()[1]: name for name in episodes if name.startswith("smooth-fbo ")}
+    chosen |= {name.split()[1]: name for name in episodes if name.split()[0] == SMOOTH_FBO}
     pictures = [
         Picture(
-            f"{label(name.split()[0])}, {environment} environment",
+            f"{find(name.split()[0]).label}, {environment} environment",
             "The first episode of evaluations during training, first seed, twice as fast as it happens. The pole is "
             "paid for while it is inside the band; the pole is drawn at twice its length.",
             animate(figures / f"{environment}_policy.gif", episodes[name]),
@@ -126,21 +117,19 @@ def _lines(
     for index, ((method, *numbers), rows) in enumerate(groups):
         band = bands(rows, "round", column, geometric=geometric)
         band = band if limits is None else band.clip(*limits)
-        base = method.removeprefix("smooth-")
         varied = [len({each[place] for each in settings[method]}) > 1 for place in range(len(GRID))]
         told = [f"{SYMBOLS[key]} = {value:g}" for key, value, vary in zip(GRID, numbers, varied, strict=True) if vary]
-        colour = "#009e73" if method == "smooth-fbo" else COLOURS[base]
-        dashed = method != base and method != "smooth-fbo"
-        crowded = len(groups) > CROWD and dashed
+        shown = find(method)
+        crowded = len(groups) > CROWD and shown.is_dashed
         result.append(
             Series(
-                ", ".join([label(method), *told]),
+                ", ".join([shown.label, *told]),
                 band.index,
                 band["mean"],
                 None if crowded else band["low"],
                 None if crowded else band["high"],
-                PALETTE[index % len(PALETTE)] if several else colour,
-                dashed,
+                PALETTE[index % len(PALETTE)] if several else shown.colour,
+                shown.is_dashed,
             )
         )
     return result
@@ -201,7 +190,7 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
     for group in groups:
         metrics = group["metrics"]
         rows.append(
-            (label(group["method"]), group["environment"], group["max"], group["mean"], group["min"],
+            (find(group["method"]).label, group["environment"], group["max"], group["mean"], group["min"],
              estimate_cell(metrics["final_return"]), estimate_cell(metrics["final_return_iqm"]),
              estimate_cell(metrics["mean_return"]), estimate_cell(metrics["cumulative_return"]),
              estimate_cell(metrics["newest_return"]), group["newest"]["min"],
@@ -221,7 +210,7 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
 def improvement_table(entries: list[dict[str, Any]]) -> Table:
     rows = [
         (
-            label(e["other"]) + (f", w = {e['other_window']}" if e["other"].startswith("smooth-") else ""),
+            find(e["other"]).with_window(e["other_window"]),
             e["environment"],
             e["window"],
             e["mix"],
@@ -252,7 +241,7 @@ def as_text(folder: Path) -> list[Any]:
         printed.add_column(column, justify="left" if column == "method" else "right")
     for group in summary["groups"]:
         printed.add_row(
-            label(group["method"]), group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
+            find(group["method"]).label, group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
             f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
             estimate_text(group["metrics"]["final_return_iqm"]), f"{group['newest']['mean']:.1f}",
             f"{group['frozen']}/{group['seeds']}",

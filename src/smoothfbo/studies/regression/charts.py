@@ -1,25 +1,18 @@
 """The regression's charts, from its stored tables."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
+from smoothfbo.harness.methods import FBO, SMOOTH_FBO, Method, find
 from smoothfbo.harness.statistics import Frame, bands
 from smoothfbo.studies.regression.claims import at_base
-from smoothfbo.studies.regression.config import FACTORS
-from smoothfbo.studies.regression.program import TEST_POINTS
+from smoothfbo.studies.regression.config import FACTORS, TEST_POINTS
 
-COLOURS = {
-    "fbo": "#0072b2", "smooth-fbo": "#009e73", "unrolled": "#d55e00", "aid": "#cc79a7", "exact": "#000000",
-    "uniform": "#777777", "smooth-unrolled": "#e69f00", "smooth-aid": "#8b5a2b", "smooth-exact": "#555555",
-}  # fmt: skip
 # Windows from light to dark green, unlike the colour of any other method.
 WINDOW_COLOURS = ("#b7e4c7", "#8fd3a8", "#63bd86", "#3fa66a", "#258d52", "#13713d", "#0a5229", "#053619")
-NAMES = {"fbo": "FBO", "smooth-fbo": "SmoothFBO", "unrolled": "unrolled", "aid": "AID", "exact": "exact hypergradient",
-         "uniform": "uniform weights", "smooth-unrolled": "smoothed unrolled", "smooth-aid": "smoothed AID",
-         "smooth-exact": "smoothed exact"}  # fmt: skip
 SMOOTHED = 21  # rounds of the running mean in charts of noisy quantities
 
 
@@ -36,21 +29,35 @@ def one_window(frame: Frame) -> Frame:
     return frame[(frame["window"] == 1) | (frame["window"] == chosen)]
 
 
-def label(method: str, window: int) -> str:
-    return NAMES.get(method, method) + (f", w = {window}" if method.startswith("smooth-") else "")
+class Entry(NamedTuple):
+    """A line of a chart: a method with a window, and its rows."""
+
+    method: Method
+    window: int
+    rows: Frame
+
+    @property
+    def label(self) -> str:
+        return self.method.with_window(self.window)
+
+    @property
+    def colour(self) -> str:
+        """SmoothFBO's windows have a colour each, the same in every picture."""
+        if self.method.name != SMOOTH_FBO:
+            return self.method.colour
+        return WINDOW_COLOURS[min(round(0.78 * np.log2(self.window)), len(WINDOW_COLOURS) - 1)]
 
 
-def _entries(frame: Frame) -> Iterator[tuple[str, int, str, Frame]]:
-    """(method, window, colour, rows), the baselines first and the windows in order."""
+def _entries(frame: Frame) -> list[Entry]:
+    """The baselines first, and the windows in order."""
     pairs = sorted(
         {(str(m), int(w)) for m, w in zip(frame["method"], frame["window"], strict=True)},
-        key=lambda p: (p[0].startswith("smooth-"), p),
+        key=lambda p: (find(p[0]).is_smoothed, p),
     )
-    for method, window in pairs:
-        colour = COLOURS[method]
-        if method == "smooth-fbo":  # the same in every picture, whatever other windows there are
-            colour = WINDOW_COLOURS[min(round(0.78 * np.log2(window)), len(WINDOW_COLOURS) - 1)]
-        yield method, window, colour, frame[(frame["method"] == method) & (frame["window"] == window)]
+    return [
+        Entry(find(method), window, frame[(frame["method"] == method) & (frame["window"] == window)])
+        for method, window in pairs
+    ]
 
 
 def lines(
@@ -63,22 +70,28 @@ def lines(
 ) -> list[Series]:
     """Mean and interval over seeds, over rounds; noisy columns as running means within each seed."""
     result = []
-    for method, window, colour, rows in _entries(frame):
-        if (methods is not None and method not in methods) or column not in rows or rows[column].isna().all():
+    for entry in _entries(frame):
+        rows = entry.rows
+        if (
+            (methods is not None and entry.method.name not in methods)
+            or column not in rows
+            or rows[column].isna().all()
+        ):
             continue
         wide = rows.pivot_table(index="round", columns="seed", values=column, observed=True)
         if running > 1:
             spacing = int(wide.index[1] - wide.index[0]) if len(wide) > 1 else 1
             wide = wide.rolling(max(running // spacing, 1), min_periods=1, center=True).mean()
         band = bands(wide.stack().rename("value").reset_index(), "round", "value", geometric=geometric)
-        dashed = method in ("exact", "uniform")
-        result.append(
-            Series(label(method, window), band.index, band["mean"], band["low"], band["high"], colour, dashed)
-        )
+        result.append(_series(entry, band, entry.method.is_dashed))
     return result
 
 
-PLAIN = ("unrolled", "aid", "fbo", "smooth-fbo")
+def _series(entry: Entry, band: Frame, dashed: bool = False, markers: bool = False) -> Series:
+    return Series(entry.label, band.index, band["mean"], band["low"], band["high"], entry.colour, dashed, markers)
+
+
+PLAIN = ("unrolled", "aid", FBO, SMOOTH_FBO)
 
 
 def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Chart]:
@@ -93,7 +106,7 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
     yield Chart(
         name + "proxy_zoom", "The same, zoomed in on SmoothFBO",
         "Linear axes: a curve that bends down grows more slowly than the number of rounds.",
-        "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=("smooth-fbo",)),
+        "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=(SMOOTH_FBO,)),
     )  # fmt: skip
     yield Chart(
         name + "objective", "Exact objective over time", f"F_t(λ_t) − σ², running mean of {SMOOTHED} rounds, {rate}. "
@@ -128,7 +141,7 @@ def over_windows(lanes: Frame, drift: str) -> Iterator[Chart]:
     """Headline figures over w; a method without smoothing is its own line's point at w = 1."""
     if not (lanes["window"] > 1).any():
         return
-    lanes = lanes.assign(estimator=lanes["method"].astype(str).str.removeprefix("smooth-"))
+    lanes = lanes.assign(estimator=[find(str(name)).estimator for name in lanes["method"]])
 
     def over_w(columns: dict[str, str], estimators: tuple[str, ...]) -> list[Series]:
         result = []
@@ -137,8 +150,8 @@ def over_windows(lanes: Frame, drift: str) -> Iterator[Chart]:
                 rows = lanes[lanes["estimator"] == estimator]
                 if rows["window"].nunique() > 1 and column in rows and not rows[column].isna().all():
                     band = bands(rows, "window", column)
-                    colour = COLOURS[estimator] if len(columns) == 1 else PALETTE[index]
-                    title = text if len(estimators) == 1 else NAMES[estimator] + (f", {text}" if text else "")
+                    colour = find(estimator).colour if len(columns) == 1 else PALETTE[index]
+                    title = text if len(estimators) == 1 else find(estimator).label + (f", {text}" if text else "")
                     result.append(
                         Series(title, band.index, band["mean"], band["low"], band["high"], colour, markers=True)
                     )
@@ -183,16 +196,16 @@ def trajectory(frame: Frame, drift: str, summary: dict[str, Any]) -> Iterator[Ch
 
 
 def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[HeatMap]:
-    entries = [entry for entry in _entries(frame) if entry[0] in ("fbo", "smooth-fbo", "exact", "aid", "unrolled")]
-    smooth = [entry for entry in entries if entry[0] == "smooth-fbo"]
-    shown = [entry for entry in entries if entry[0] in ("fbo", "exact")] + smooth[-1:]
+    entries = _entries(frame)
+    smooth = [entry for entry in entries if entry.method.name == SMOOTH_FBO]
+    shown = [entry for entry in entries if entry.method.name in (FBO, "exact")] + smooth[-1:]
     if len(smooth) > 2:
-        shown[-1] = min(smooth, key=lambda entry: abs(entry[1] - 100))
-    for method, window, _, rows in shown:
-        mean = rows.groupby("round", observed=True)[[f"share_{lag}" for lag in range(settings["lags"])]].mean()
+        shown[-1] = min(smooth, key=lambda entry: abs(entry.window - 100))
+    for entry in shown:
+        mean = entry.rows.groupby("round", observed=True)[[f"share_{lag}" for lag in range(settings["lags"])]].mean()
         step = max(1, len(mean) // 200)
         yield HeatMap(
-            f"{drift}_weights_{method}", f"Learned weights: {label(method, window)}",
+            f"{drift}_weights_{entry.method.name}", f"Learned weights: {entry.label}",
             "λ_s / Σλ over lag and time, mean over seeds; lag 0 is the newest batch.",
             "round", "lag", "share", mean.index[::step], np.arange(settings["lags"]), mean.to_numpy()[::step].T,
         )  # fmt: skip
@@ -201,22 +214,20 @@ def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Itera
 def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
     for regime in settings["sweep_regimes"]:
         here = lanes[lanes["regime"] == regime]
+        smoothed = here["window"] > 1
         if regime == "default":
-            here = here[here["outer_rate"].isin(settings["sweep_rates"])]
-            here = here[~here["method"].str.startswith("smooth-") | here["window"].isin(settings["sweep_windows"])]
-        here = here[~here["method"].str.startswith("smooth-") | (here["method"] == "smooth-fbo")]
+            windows = ~smoothed | here["window"].isin(settings["sweep_windows"])
+            here = here[here["outer_rate"].isin(settings["sweep_rates"]) & windows]
+        here = here[(here["window"] == 1) | (here["method"] == SMOOTH_FBO)]
         for column, title, y, logarithmic in (
             ("excess", "Exact objective", "F − σ²", True), ("cosine_used", "Cosine with the truth", "cosine", False),
         ):  # fmt: skip
             series = []
-            for method, window, colour, rows in _entries(here):
-                if method == "exact" and column != "excess":
+            for entry in _entries(here):
+                if entry.method.is_reference and column != "excess":
                     continue
-                band = bands(rows, "outer_rate", column)
-                name = label(method, window)
-                series.append(
-                    Series(name, band.index, band["mean"], band["low"], band["high"], colour, method == "exact", True)
-                )
+                band = bands(entry.rows, "outer_rate", column)
+                series.append(_series(entry, band, entry.method.is_dashed, markers=True))
             yield Chart(
                 f"sweep_{regime}_{column}", f"{title} over the outer rate, {regime} regime",
                 "Mean over the second half of the rounds.", "outer rate", y, series, log_x=True, log_y=logarithmic,
@@ -237,7 +248,7 @@ def at_paper_rates(frame: Frame, uniform: Frame) -> Iterator[Chart]:
 
 def over_factors(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
     """Each factor with several values, all others averaged over."""
-    lanes = lanes[(lanes["regime"] == "default") & lanes["method"].isin(("fbo", "smooth-fbo"))]
+    lanes = lanes[(lanes["regime"] == "default") & lanes["method"].isin((FBO, SMOOTH_FBO))]
     for factor in FACTORS:
         values = settings[factor]
         if len(values) < 2 or isinstance(values[0], str):
@@ -248,14 +259,9 @@ def over_factors(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
             ("cosine_used", "cosine, used", False),
         ):
             series = []
-            for method, window, colour, rows in _entries(here):
-                means = rows.groupby([factor, "seed"], as_index=False)[column].mean()
-                band = bands(means, factor, column)
-                series.append(
-                    Series(
-                        label(method, window), band.index, band["mean"], band["low"], band["high"], colour, markers=True
-                    )
-                )
+            for entry in _entries(here):
+                means = entry.rows.groupby([factor, "seed"], as_index=False)[column].mean()
+                series.append(_series(entry, bands(means, factor, column), markers=True))
             yield Chart(
                 f"ablation_{factor}_{column}", f"{title} over {factor.replace('_', ' ')}",
                 "Averaged over all other factors; interval over seeds.", factor.replace("_", " "), title, series,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
+from smoothfbo.harness.methods import FBO, SMOOTH_FBO, find
 from smoothfbo.harness.statistics import Frame, interval, ratio_interval
 from smoothfbo.studies.regression.config import PRESETS, REGIMES, RegressionConfig
 
@@ -58,9 +59,9 @@ def at_base(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
 
 def _effect_of_window(lanes: Frame, drift: str) -> Iterator[dict[str, Any]]:
     """SmoothFBO against FBO at the same outer rate."""
-    single = _by_seed(lanes, "fbo", 1)
+    single = _by_seed(lanes, FBO, 1)
     for window in _windows(lanes):
-        smooth = _by_seed(lanes, "smooth-fbo", window)
+        smooth = _by_seed(lanes, SMOOTH_FBO, window)
         setting = {"drift": drift, "regime": "default", "window": window}
         for claim, metric in (
             ("the proxy falls", "proxy"),
@@ -84,26 +85,26 @@ def _at_best_rates(
     runs = {place: _by_seed(lanes[lanes["outer_rate"] == rate], *place) for place, rate in rates.items()}
     for (method, window), ours in runs.items():
         for (other, other_window), theirs in runs.items():
-            if method == "smooth-fbo" and other in ("fbo", "aid", "unrolled"):
+            if method == SMOOTH_FBO and other in (FBO, "aid", "unrolled"):
                 setting = {"drift": drift, "regime": regime, "window": window, "outer_rate": rates[method, window]}
                 setting["other_rate"] = rates[other, other_window]
                 yield from _falls(
-                    f"the exact objective is below that of {other}", BEST, setting, theirs, ours, "excess"
+                    f"the exact objective is below that of {find(other).label}", BEST, setting, theirs, ours, "excess"
                 )
 
 
 def _over_rates(lanes: Frame, drift: str, regime: str) -> Iterator[dict[str, Any]]:
     """Where smoothing helps the exact objective: FBO against SmoothFBO at every outer rate of the sweep."""
     for rate, group in lanes.groupby("outer_rate"):
-        single = _by_seed(group, "fbo", 1)
+        single = _by_seed(group, FBO, 1)
         for window in _windows(group):
             setting = {"drift": drift, "regime": regime, "window": window, "outer_rate": float(rate)}
-            smooth = _by_seed(group, "smooth-fbo", window)
+            smooth = _by_seed(group, SMOOTH_FBO, window)
             yield from _falls(SWEEP, SAME, setting, single, smooth, "excess")
 
 
 def _windows(lanes: Frame) -> list[int]:
-    return sorted(int(window) for window in lanes.loc[lanes["method"] == "smooth-fbo", "window"].unique())
+    return sorted(int(window) for window in lanes.loc[lanes["method"] == SMOOTH_FBO, "window"].unique())
 
 
 def _by_seed(lanes: Frame, method: str, window: int) -> Frame:

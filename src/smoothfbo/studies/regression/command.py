@@ -1,33 +1,30 @@
-"""`smoothfbo regression`."""
+"""`smoothfbo regression`. No jax here until something runs."""
 
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
-
-from smoothfbo.harness.options import RunOptions
-from smoothfbo.studies.regression.config import RegressionConfig
+from smoothfbo.harness.study import Entry, Report, Run
+from smoothfbo.studies.regression.config import PRESETS, RegressionConfig
 
 
-@dataclass(frozen=True)
-class Regression(RegressionConfig, RunOptions):
-    __doc__ = RegressionConfig.__doc__
+def _execute(run: Run) -> None:
+    from smoothfbo.harness.runner import execute
+    from smoothfbo.studies.regression.measure import study
 
-    preset: str = "demo"
-    """Where the other options have their defaults from: demo (a minute on 2 cores), paper (all of the paper's figures
-    and tables; 20 minutes), ablation (the paper's ranges), tune (outer rates, on seeds that nothing else uses)."""
-
-    def run(self, command: str) -> int:
-        config = RegressionConfig(**{field.name: getattr(self, field.name) for field in fields(RegressionConfig)})
-        return run_regression(config, self.folder("regression"), command, tensorboard=self.tensorboard)
+    execute(study(run.config), run)
 
 
-def run_regression(config: RegressionConfig, folder: Path, command: str, *, tensorboard: bool = False) -> int:
-    from smoothfbo.harness.console import run_and_report
+def _report() -> Report:
+    from smoothfbo.studies.regression import report
 
-    def load() -> tuple[Any, Any]:
-        from smoothfbo.studies.regression import report as regression
-        from smoothfbo.studies.regression.study import study
+    return Report(report.build, report.as_text, together=report.compare)
 
-        return study, regression
 
-    return run_and_report(load, config, folder, command, tensorboard=tensorboard)
+ENTRY = Entry(
+    name="regression",
+    config=RegressionConfig,
+    execute=_execute,
+    report=_report,
+    presets=PRESETS,
+    preset_help=(
+        "demo (a minute on 2 cores), paper (all of the paper's figures and tables; 20 minutes), ablation (the paper's "
+        "ranges), tune (outer rates, on seeds that nothing else uses)."
+    ),
+)

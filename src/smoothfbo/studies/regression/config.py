@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import Any
 
+from smoothfbo.harness.methods import FBO, SMOOTH_FBO, any_smoothed, find, with_smoothed
 from smoothfbo.harness.requirements import require, require_known, require_rising
 
 ESTIMATORS = ("unrolled", "aid", "fbo", "exact")
-METHODS = (*ESTIMATORS, *(f"smooth-{name}" for name in ESTIMATORS), "uniform")
+METHODS = (*with_smoothed(ESTIMATORS), "uniform")
 DRIFTS = ("sinusoidal", "jumps")
 WEIGHTS = ("per-lag", "decay")
+TEST_POINTS = 128  # inputs on which the inner function is compared with the exact one
 FACTORS = ("weights", "outer_rate", "inner_rate", "batch", "inner_steps")  # options with several values, crossed
 
 
@@ -73,7 +75,7 @@ class Lane:
 
     @property
     def shape(self) -> Shape:
-        estimator = "fbo" if self.method == "uniform" else self.method.removeprefix("smooth-")
+        estimator = FBO if self.method == "uniform" else find(self.method).estimator
         return Shape(estimator, self.drift, self.weights, self.batch, self.inner_steps)
 
     def keys(self) -> dict[str, Any]:
@@ -95,7 +97,7 @@ class RegressionConfig:
     windows: tuple[int, ...] = (1, 5, 10, 50, 100, 250, 500)
     """Smoothing windows w of smooth-fbo; methods without smooth-... have w = 1."""
     baseline_windows: tuple[int, ...] = (10, 100)
-    """Smoothing windows of the other smooth-... methods; those that are not among --windows are left out."""
+    """Smoothing windows of the other smooth-... methods; those that are not among them are left out."""
     drift: tuple[str, ...] = ("sinusoidal",)
     """How the truth moves: sinusoidal, jumps."""
     weights: tuple[str, ...] = ("per-lag",)
@@ -178,12 +180,12 @@ class RegressionConfig:
         require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
         for name in ("windows", "baseline_windows", *FACTORS[1:], "sweep_windows"):
             require_rising(name, getattr(self, name))
-        smooth_alone = all(method.startswith("smooth-") for method in self.methods) and max(self.windows) == 1
+        smooth_alone = all(find(method).is_smoothed for method in self.methods) and max(self.windows) == 1
         require(not smooth_alone, "windows", 1, "above 1 somewhere where all methods are smooth-...")
         require("uniform" not in self.sweep_methods, "sweep_methods", "uniform", "methods that have an outer rate")
         used = {"windows": self.methods, "sweep_windows": self.sweep_methods if self.sweep_rates else ()}
         for name, methods in used.items():
-            for window in getattr(self, name) if any(method.startswith("smooth-") for method in methods) else ():
+            for window in getattr(self, name) if any_smoothed(methods) else ():
                 require(1 <= window <= self.rounds, name, window, f"between 1 and rounds = {self.rounds}")
         for name in ("batch", "inner_steps"):
             for value in getattr(self, name):
@@ -224,7 +226,7 @@ class RegressionConfig:
             if method != "uniform":
                 base = replace(base, outer_rate=outer)
             shared = tuple(window for window in self.windows if window in self.baseline_windows)
-            windows = self.windows if method == "smooth-fbo" else shared
+            windows = self.windows if method == SMOOTH_FBO else shared
             yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), windows)
 
     def _sweep(self) -> Iterator[Lane]:
@@ -232,7 +234,7 @@ class RegressionConfig:
             change = REGIMES[regime]
             if change.frequency != 1 and self.drift[0] == "jumps":
                 continue  # jumps have no frequency
-            if regime == "default" or method in ("fbo", "smooth-fbo"):
+            if regime == "default" or method in (FBO, SMOOTH_FBO):
                 lane = replace(
                     self._lane(method, self.drift[0], self.base["weights"]),
                     regime=regime,
@@ -245,7 +247,7 @@ class RegressionConfig:
 
     def _paper(self) -> Iterator[Lane]:
         if self.paper_values:
-            for method in ("fbo", "smooth-fbo"):
+            for method in (FBO, SMOOTH_FBO):
                 lane = self._lane(method, self.drift[0], self.base["weights"])
                 lane = replace(lane, outer_rate=1e-3, inner_rate=1e-4, adjoint_rate=1e-4)
                 yield from self._over_windows(lane, self.windows)
@@ -260,7 +262,7 @@ class RegressionConfig:
 
     def _over_windows(self, lane: Lane, windows: tuple[int, ...]) -> Iterator[Lane]:
         """With every seed; a smooth-... method with every window above 1 (w = 1 is the method without smoothing)."""
-        for window in [w for w in windows if w > 1] if lane.method.startswith("smooth-") else [1]:
+        for window in [w for w in windows if w > 1] if find(lane.method).is_smoothed else [1]:
             for seed in range(self.first_seed, self.first_seed + self.seeds):
                 yield replace(lane, window=window, seed=seed)
 

@@ -1,5 +1,6 @@
 """What the lanes of the regression achieved, from their records and the known truth."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -11,9 +12,11 @@ import pandas as pd
 from jaxtyping import Array
 
 from smoothfbo import regret
-from smoothfbo.harness.study import Measured, Program
+from smoothfbo.harness.statistics import Frame, interval
+from smoothfbo.harness.study import Measured, Program, Study
+from smoothfbo.studies.regression.claims import judge_claims
 from smoothfbo.studies.regression.config import Lane, RegressionConfig
-from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of
+from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs
 from smoothfbo.testbeds.regression import DriftingRegression, Weighting, excess, shares
 
 # Headline figures of a lane: sums over all rounds, and means over the second half, when the start is forgotten.
@@ -30,6 +33,26 @@ COMMON_WINDOW = 100  # every lane is also scored by BLR_100, whatever its own wi
 LATE_MEANS = ("excess", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
 PROBED = ("bias_squared", "noise_squared")
 HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "skipped")
+SETTING = ("drift", "weights", "regime", "noise", "frequency", "batch", "inner_steps", "inner_rate", "adjoint_rate",
+           "outer_rate")  # fmt: skip
+GROUP = (*SETTING, "method", "window")
+
+
+def study(config: RegressionConfig) -> Study:
+    return Study("regression", config, programs(config), partial(measure, config), partial(summarise, config))
+
+
+def summarise(config: RegressionConfig, tables: Mapping[str, Frame]) -> dict[str, Any]:
+    """Per method and window mean and interval of every headline figure; `base` is the main comparison's setting."""
+    lanes = tables["lanes"]
+    groups = []
+    for keys, group in lanes.groupby(list(GROUP), sort=False):
+        present = [name for name in HEADLINES if name in group and group[name].notna().any()]
+        groups.append({**dict(zip(GROUP, keys, strict=True)), "metrics": {n: interval(group[n]) for n in present}})
+    stream = stream_of_lane(config, next(config.lanes()))
+    truth = {"seed": config.first_seed, "weight": stream.weight[:, 0].tolist(), "bias": float(stream.bias[0])}
+    claims = list(judge_claims(config, lanes))
+    return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims}}
 
 
 def measure(config: RegressionConfig, program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -40,7 +63,7 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
         lanes.append(keys | headlines(columns, own))
         kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
         rounds.append(pd.DataFrame({**keys, "round": own["round"][:: config.record_every], **kept}))
-    return Measured(_compact(pd.concat(rounds, ignore_index=True)), pd.DataFrame(lanes))
+    return Measured({"metrics": _compact(pd.concat(rounds, ignore_index=True)), "lanes": pd.DataFrame(lanes)})
 
 
 def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -22,13 +22,12 @@ from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.problem import Samples
 from smoothfbo.smoothing import window_average
 from smoothfbo.source import AbstractStream
-from smoothfbo.studies.regression.config import Lane, RegressionConfig, Shape
+from smoothfbo.studies.regression.config import TEST_POINTS, Lane, RegressionConfig, Shape
 from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal
 from smoothfbo.testbeds.regression import decay, per_lag
 
 WEIGHTINGS = {"per-lag": per_lag, "decay": decay}
 PROBE = 2**31 - 1  # what sets the probe's randomness apart from the round's own
-TEST_POINTS = 128  # inputs on which the inner function is compared with the exact one
 
 
 class Numbers(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 from smoothfbo.harness import store
 from smoothfbo.harness.charts import Chart
+from smoothfbo.harness.methods import find
 from smoothfbo.harness.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.regression import charts as charts
@@ -123,7 +124,7 @@ def summary_table(groups: list[dict[str, Any]]) -> Table:
     keys = [key for key in keys if key in ("method", "window") or len({group[key] for group in groups}) > 1]
     names = [name for name in TABLE_METRICS if any(name in group["metrics"] for group in groups)]
     rows = [
-        (*(group[key] for key in keys), *(estimate_cell(group["metrics"].get(name)) for name in names))
+        (*(_shown(group, key) for key in keys), *(estimate_cell(group["metrics"].get(name)) for name in names))
         for group in groups
     ]
     return Table(
@@ -136,6 +137,11 @@ def summary_table(groups: list[dict[str, Any]]) -> Table:
         (*(key.replace("_", " ") for key in keys), *(TABLE_METRICS[name] for name in names)),
         rows,
     )  # fmt: skip
+
+
+def _shown(group: dict[str, Any], key: str) -> Any:
+    """Methods by their labels; those of several runs have one of their own."""
+    return group.get("label", find(group["method"]).label) if key == "method" else group[key]
 
 
 def as_text(folder: Path) -> list[Any]:
@@ -157,7 +163,7 @@ def as_text(folder: Path) -> list[Any]:
             table.add_column(column, justify="left" if column == "method" else "right")
         for group in _main_groups(summary["groups"], summary["base"], drift):
             values = (_plus_minus(group["metrics"].get(name)) for name in shown)
-            table.add_row(charts.NAMES[group["method"]], str(group["window"]), *values)
+            table.add_row(find(group["method"]).label, str(group["window"]), *values)
         printed.append(table)
     main = [claim for claim in summary["claims"] if claim["claim"] != SWEEP]
     printed += [f"• {sentence}" for sentence in _verdicts(main)]
@@ -183,7 +189,7 @@ def _plus_minus(value: dict[str, Any] | None) -> str:
     return f"{value['mean']:.3g}{half}"
 
 
-def compare(folders: list[Path], out: Path) -> Path:
+def compare(folders: tuple[Path, ...], out: Path) -> Path:
     """One page with the main comparison of every run side by side."""
     names = [str(folder) for folder in folders]
     configs = [store.read_json(folder / "config.json")["config"] for folder in folders]
@@ -195,7 +201,7 @@ def compare(folders: list[Path], out: Path) -> Path:
         if len({str(config.get(option)) for config in configs}) > 1
     ]
     merged = [
-        group | {"method": f"{name}: {group['method']}"}
+        group | {"label": f"{name}: {find(group['method']).label}"}
         for name, summary in zip(names, summaries, strict=True)
         for group in summary["groups"]
     ]

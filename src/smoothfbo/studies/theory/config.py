@@ -53,11 +53,14 @@ class TheoryConfig:
             require(0 < fraction < float("inf"), name, fraction, "positive and finite")
             if fraction > 1 and not self.allow_large_step:
                 raise UsageError(
-                    f"--{name.replace('_', '-')} {fraction:g} is more than the theorems allow (1); use at most 1, or "
-                    "--allow-large-step to run it and mark the result."
+                    f"`{name}` {fraction:g} is more than the theorems allow (1); use at most 1, or "
+                    "`allow_large_step` to run it and mark the result."
                 )
         require(len(self.horizons) >= 3, "horizons", self.horizons, "at least three horizons")
         for horizon in self.horizons:
             require(horizon >= 10, "horizons", horizon, "integers of at least 10")
         for exponent in self.exponents:
             require(0 < exponent < 1, "exponents", exponent, "strictly between 0 and 1")
+
+
+PRESETS = {"full": TheoryConfig()}

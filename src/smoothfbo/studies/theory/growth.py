@@ -1,7 +1,7 @@
 """How the regret grows with the number of rounds."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Array
 
 from smoothfbo import regret
+from smoothfbo.harness.study import Program
 from smoothfbo.online import Online, run
 from smoothfbo.smoothing import window_average
 from smoothfbo.studies.theory.config import TheoryConfig
@@ -23,15 +24,20 @@ from smoothfbo.testbeds import DriftingCosine
 GROWTH_DRIFTS = ("log T", "T^1/4", "T", "T, wobble alone", "T/w, turn alone")
 
 
-def _growth_problem(drift: str, window: int) -> DriftingCosine:
-    speed, slowing, wobble = {
+def _speeds(drift: str, window: int) -> tuple[float, float, float]:
+    """Speed, slowing and wobble of the problem."""
+    return {
         "log T": (1.0, 1.0, 0.0),
         "T^1/4": (1.0, 0.75, 0.0),
         "T": (np.pi / 2 / window, 0.0, 0.5),
         "T, wobble alone": (0.0, 0.0, 0.5),
         "T/w, turn alone": (np.pi / 2 / window, 0.0, 0.0),
     }[drift]
-    return DriftingCosine(speed=jnp.asarray(speed), slowing=jnp.asarray(slowing), wobble=jnp.asarray(wobble))
+
+
+def _growth_problem(drift: str, window: int) -> DriftingCosine:
+    speed, slowing, wobble = _speeds(drift, window)
+    return DriftingCosine(speed=speed, slowing=slowing, wobble=wobble)
 
 
 def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, rounds: int, capacity: int) -> Array:
@@ -57,34 +63,60 @@ def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, round
     return jnp.mean(jnp.sum(gradients**2, axis=1))
 
 
-def grow(config: TheoryConfig, horizon: int) -> pd.DataFrame:
-    """Regret per round at one horizon, for windows w = ⌈T^e⌉ and two ways to choose the step: one program."""
-    settings = [
-        (drift, exponent, int(np.ceil(horizon**exponent)), rule)
+class Numbers(NamedTuple):
+    """What differs between the lanes of a horizon's program."""
+
+    speed: Any
+    slowing: Any
+    wobble: Any
+    window: Any
+    step: Any
+    key: Any  # the bits of a lane's key
+
+
+def growth_program(config: TheoryConfig, horizon: int) -> Program:
+    """Regret per round at one horizon, for windows w = ⌈T^e⌉ and two ways to choose the step."""
+    lanes = tuple(
+        {"drift": drift, "rounds": horizon, "exponent": exponent, "window": int(np.ceil(horizon**exponent)),
+         "step": rule, "lane": lane}
         for drift in GROWTH_DRIFTS
         for exponent in config.exponents
         for rule in ("1/L", "1/(2Lw)")
-    ]
-    problems = [_growth_problem(drift, window) for drift, _, window, _ in settings]
-    windows = [window for _, _, window, _ in settings]
-    steps = [1.0 if rule == "1/L" else 1 / (2 * window) for _, _, window, rule in settings]
-    keys = jax.random.split(jax.random.key(config.seed + 2), config.growth_lanes)
+        for lane in range(config.growth_lanes)
+    )  # fmt: skip
+    windows = np.array([lane["window"] for lane in lanes], np.int32)
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(config.seed + 2), config.growth_lanes)))
+    speed, slowing, wobble = np.array([_speeds(lane["drift"], lane["window"]) for lane in lanes]).T
 
-    def lanes(problem: DriftingCosine, window: Array, step: Array) -> Array:
-        return jax.vmap(lambda key: _grow(problem, window, step, key, horizon, max(windows)))(keys)
+    def advance(numbers: Numbers, state: Array) -> tuple[Array, dict[str, Array]]:
+        problem = DriftingCosine(speed=numbers.speed, slowing=numbers.slowing, wobble=numbers.wobble)
+        key = jax.random.wrap_key_data(numbers.key)
+        value = _grow(problem, numbers.window, numbers.step, key, horizon, int(windows.max()))
+        return state, {"round": jnp.full((1,), horizon - 1), "regret_per_round": value[None]}
 
-    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *problems)
-    values = np.asarray(jax.jit(jax.vmap(lanes))(stacked, jnp.asarray(windows), jnp.asarray(steps)))
-    frames = []
-    for (drift, exponent, window, rule), problem, row in zip(settings, problems, values, strict=True):
-        frames.append(
-            pd.DataFrame({
-                "drift": drift, "rounds": horizon, "exponent": exponent, "window": window, "step": rule,
-                "lane": np.arange(len(row)), "regret_per_round": row,
-                "variation": float(regret.variation(problem.suprema(horizon))),
-            })
-        )  # fmt: skip
-    return pd.concat(frames, ignore_index=True)
+    return Program(
+        name=f"growth of the regret, T = {horizon:,}",
+        lanes=lanes,
+        numbers=Numbers(
+            speed, slowing, wobble, windows,
+            np.array([1.0 if lane["step"] == "1/L" else 1 / (2 * lane["window"]) for lane in lanes]),
+            keys[[lane["lane"] for lane in lanes]],
+        ),
+        start=lambda numbers: jnp.zeros((), numbers.window.dtype),
+        advance=advance,
+        rounds=horizon,
+        chunk=horizon,
+    )  # fmt: skip
+
+
+def measure_growth(program: Program, records: dict[str, np.ndarray]) -> pd.DataFrame:
+    frame = pd.DataFrame(program.lanes).assign(regret_per_round=records["regret_per_round"][:, 0])
+    variations = {
+        (drift, window): float(regret.variation(_growth_problem(drift, window).suprema(program.rounds)))
+        for drift, window in frame[["drift", "window"]].drop_duplicates().itertuples(index=False)
+    }
+    pairs = zip(frame["drift"], frame["window"], strict=True)
+    return frame.assign(variation=[variations[pair] for pair in pairs])
 
 
 def growth_slopes(growth: Any) -> pd.DataFrame:

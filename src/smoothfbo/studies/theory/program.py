@@ -1,8 +1,9 @@
-"""The paper's statements, left side against right side, on problems where both are known."""
+"""The paper's statements, left side against right side, on problems where both are known: programs and measures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,30 +15,114 @@ from jaxtyping import Array
 
 from smoothfbo import regret
 from smoothfbo.functions import Linear, Network
+from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.hypergradients import ConjugateGradient, Functional, Implicit
 from smoothfbo.online import Online, run
 from smoothfbo.smoothing import window_average
 from smoothfbo.studies.theory.config import TheoryConfig
-from smoothfbo.studies.theory.growth import grow, judge_growth
+from smoothfbo.studies.theory.growth import growth_program, growth_slopes, judge_growth, measure_growth
 from smoothfbo.studies.theory.statements import (
     TELESCOPING,
     Check,
     Columns,
     Judge,
+    as_records,
+    from_records,
     judge_statements,
     judge_trade_off,
 )
 from smoothfbo.testbeds import DriftingCosine, FiniteBilevel
 
-Progress = Callable[[str, float], None]
+SUMS = ("regret", "proxy", "error", "noise", "tracking")
+
+
+class Numbers(NamedTuple):
+    """What differs between the lanes of a program."""
+
+    speed: Any
+    window: Any
+    step: Any
+    key: Any  # the bits of a lane's key
 
 
 @dataclass(frozen=True)
-class Results:
-    checks: list[Check]
-    lanes: pd.DataFrame  # one row per problem, setting and lane
-    decomposition: pd.DataFrame  # one run over time
-    growth: pd.DataFrame  # regret per round over horizons, one row per lane
+class Setting:
+    """A problem at one speed of drift: its program's name, how a lane runs, and what the theorems need to know."""
+
+    name: str
+    drift: float
+    make: Callable[[Any], Any]
+    lane: Callable[..., Columns]
+    largest: float  # step of its theorem, as a fraction of 1/L
+
+    @property
+    def program(self) -> str:
+        return f"{self.name} problem, drift {self.drift:g}"
+
+    def constants(self, rounds: int) -> dict[str, Any]:
+        return _constants(self.make(self.drift), rounds)
+
+
+def settings(config: TheoryConfig) -> list[Setting]:
+    """Every problem at every speed; the speed is a number of the lane, so that all of them compile to one program."""
+    return [
+        Setting(name, drift, make, lane, largest)
+        for drift in config.drifts
+        for name, make, lane, largest in (
+            ("oracle", lambda speed: DriftingCosine(speed=speed), _oracle_lane, 1.0),
+            ("functional", lambda speed: FiniteBilevel(points=4, speed=speed), _estimated_lane, 0.8),
+            ("linear predictor", lambda speed: FiniteBilevel(points=6, features=3, speed=speed), _estimated_lane, 0.8),
+        )
+    ]
+
+
+def study(config: TheoryConfig) -> Study:
+    with jax.enable_x64(True):
+        programs = [_program(config, setting) for setting in settings(config)]
+        programs += [growth_program(config, horizon) for horizon in config.horizons]
+    return Study("theory", config, programs, partial(measure, config), partial(summarise, config), double=True)
+
+
+def _program(config: TheoryConfig, setting: Setting) -> Program:
+    smoothness = setting.constants(config.rounds)["smoothness"]
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(config.seed), config.lanes)))
+    lanes = tuple(
+        {"problem": setting.name, "drift": setting.drift, "step": fraction * setting.largest, "window": window,
+         "lane": lane}
+        for window in config.windows
+        for fraction in fractions(config)
+        for lane in range(config.lanes)
+    )  # fmt: skip
+
+    def column(name: str, dtype: Any) -> np.ndarray:
+        return np.array([lane[name] for lane in lanes], dtype)
+
+    def advance(numbers: Numbers, state: Array) -> tuple[Array, dict[str, Array]]:
+        key = jax.random.wrap_key_data(numbers.key)
+        problem = setting.make(numbers.speed)
+        columns = setting.lane(problem, numbers.window, numbers.step, key, config.rounds, max(config.windows))
+        rows = {name: jnp.broadcast_to(values, (config.rounds,)) for name, values in columns.items()}
+        return state, rows | {"round": jnp.arange(config.rounds)}
+
+    return Program(
+        name=setting.program,
+        lanes=lanes,
+        numbers=Numbers(
+            speed=column("drift", float),
+            window=column("window", np.int32),
+            step=column("step", float) / smoothness,
+            key=keys[column("lane", int)],
+        ),
+        start=lambda numbers: jnp.zeros((), numbers.window.dtype),
+        advance=advance,
+        rounds=config.rounds,
+        chunk=config.rounds,
+    )  # fmt: skip
+
+
+def fractions(config: TheoryConfig) -> list[float]:
+    """Steps, as fractions of the largest one of the theorem."""
+    return sorted({config.step, config.small_step}, reverse=True)
 
 
 def _oracle_lane(
@@ -109,7 +194,7 @@ def _measure(
     capacity: int,
     expected: Array | None,
 ) -> Columns:
-    """Everything the statements need of one run: squares per round, and sums that are not sums over rounds."""
+    """Everything the statements need of one run: squares per round, and two sums that are not sums over rounds."""
     terms = regret.decompose(
         problem.gradient, outers, hypergradients, used, window, expected=expected, capacity=capacity
     )
@@ -130,13 +215,68 @@ def _measure(
     }
 
 
-@eqx.filter_jit
-def _all_lanes(
-    lane: Callable[..., Columns], problem: Any, windows: Array, steps: Array, keys: Array, rounds: int, capacity: int
-) -> Columns:
-    """Every window × step × lane of one problem in one program."""
-    over_lanes = jax.vmap(lambda w, s, k: lane(problem, w, s, k, rounds, capacity), in_axes=(None, None, 0))
-    return jax.vmap(jax.vmap(over_lanes, in_axes=(None, 0, None)), in_axes=(0, None, None))(windows, steps, keys)
+def _constants(problem: Any, rounds: int) -> dict[str, Any]:
+    if isinstance(problem, DriftingCosine):
+        smoothness, bound, path = problem.smoothness, problem.objective_bound, 0.0
+    else:
+        smoothness, bound = problem.smoothness(rounds), problem.objective_bound(rounds)
+        path = regret.variation(problem.parameter_suprema(rounds), order=2)
+    return {
+        "smoothness": float(smoothness),
+        "objective_bound": float(bound),
+        "variation": float(regret.variation(problem.suprema(rounds))),
+        "variation_squared": float(regret.variation(problem.suprema(rounds), order=2)),
+        "path_variation": float(path),
+    }
+
+
+def measure(config: TheoryConfig, program: Program, records: dict[str, np.ndarray]) -> Measured:
+    """The sums of every lane, and the statements at every setting."""
+    by_name = {setting.program: setting for setting in settings(config)}
+    if program.name not in by_name:
+        return Measured({"growth": measure_growth(program, records)})
+    setting = by_name[program.name]
+    problem, constants = setting.make(setting.drift), setting.constants(config.rounds)
+    columns = {
+        name: values[:, 0] if name in ("movement", "telescoping") else values
+        for name, values in records.items()
+        if name != "round"
+    }
+    frames, checks = [], []
+    keys: Any = pd.DataFrame(program.lanes)
+    for (window, step), group in keys.groupby(["window", "step"], sort=False):
+        here = {name: values[group.index] for name, values in columns.items()}
+        judge = Judge(setting.name, int(window), setting.drift, float(step), within=step <= 1 + 1e-12)
+        checks += judge_statements(judge, problem, here, constants, step / constants["smoothness"], int(window))
+        sums = {name: here[name].sum(axis=1) for name in SUMS}
+        sums["bias"] = here["bias_now"].sum(axis=1) if "bias_now" in here else np.zeros(len(group))  # B_T
+        bound = next(check.rhs for check in reversed(judge.checks) if check.name.startswith("theorem"))
+        frames.append(group.assign(**sums, bound=bound, **constants))
+    tables = {"metrics": pd.concat(frames, ignore_index=True), "statements": pd.DataFrame(as_records(checks))}
+    if setting.name == "functional" and setting.drift == config.drifts[-1]:
+        tables["decomposition"] = _over_time(config, keys, columns)
+    return Measured(tables)
+
+
+def _over_time(config: TheoryConfig, keys: Any, columns: Columns) -> pd.DataFrame:
+    """The terms of the error over time, for one lane, at a middle window and the smallest step."""
+    window = config.windows[len(config.windows) // 2]
+    (lane,) = keys.index[(keys["window"] == window) & (keys["step"] == keys["step"].min()) & (keys["lane"] == 0)]
+    names = ("error", "noise", "bias", "tracking", "regret")
+    frame = pd.DataFrame({name: np.sqrt(columns[name][lane]) for name in names})
+    return frame.assign(round=np.arange(config.rounds), window=window)
+
+
+def summarise(config: TheoryConfig, tables: Mapping[str, Any]) -> dict[str, Any]:
+    checks = [
+        *from_records(tables["statements"].to_dict("records")),
+        *_arbitrary_sequences(config),
+        _reduction(config),
+        *judge_trade_off(tables["metrics"], config),
+        *judge_growth(tables["growth"]),
+    ]
+    slopes = growth_slopes(tables["growth"]).to_dict("records")
+    return {"summary": {"checks": as_records(checks), "growth_slopes": slopes}}
 
 
 def _arbitrary_sequences(config: TheoryConfig) -> Iterator[Check]:
@@ -177,97 +317,3 @@ def _reduction(config: TheoryConfig) -> Check:
     return Check(
         name, "identity", "linear predictor", 1, 0.0, 0.0, float(difference), 1e-9, 0.0, bool(difference <= 1e-9)
     )
-
-
-def _problems(drift: float) -> Iterator[tuple[str, Any, Callable[..., Columns], float]]:
-    """Name, problem, lane, and the largest step of its theorem as a fraction of 1/L."""
-    speed = jnp.asarray(drift)
-    yield "oracle", DriftingCosine(speed=speed), _oracle_lane, 1.0
-    yield "functional", FiniteBilevel(points=4, speed=speed), _estimated_lane, 0.8
-    yield "linear predictor", FiniteBilevel(points=6, features=3, speed=speed), _estimated_lane, 0.8
-
-
-def _constants(problem: Any, rounds: int) -> dict[str, Any]:
-    if isinstance(problem, DriftingCosine):
-        smoothness, bound, path = problem.smoothness, problem.objective_bound, 0.0
-    else:
-        smoothness, bound = problem.smoothness(rounds), problem.objective_bound(rounds)
-        path = regret.variation(problem.parameter_suprema(rounds), order=2)
-    return {
-        "smoothness": float(smoothness),
-        "objective_bound": float(bound),
-        "variation": float(regret.variation(problem.suprema(rounds))),
-        "variation_squared": float(regret.variation(problem.suprema(rounds), order=2)),
-        "path_variation": float(path),
-    }
-
-
-SUMS = ("regret", "proxy", "error", "noise", "tracking")
-
-
-def run_theory(config: TheoryConfig, progress: Progress) -> Results:
-    """Run everything. `progress` is told what is being done and which fraction of the whole is finished."""
-    with jax.enable_x64(True):
-        return _run(config, progress)
-
-
-def _run(config: TheoryConfig, progress: Progress) -> Results:
-    checks: list[Check] = []
-    frames, decomposition = [], pd.DataFrame()
-    fractions = sorted({config.step, config.small_step}, reverse=True)
-    capacity = max(config.windows)
-    keys = jax.random.split(jax.random.key(config.seed), config.lanes)
-    units = len(config.drifts) * 3 + len(config.horizons) + 1
-    done = 0
-    for drift in config.drifts:
-        for name, problem, lane, largest in _problems(drift):
-            progress(f"{name} problem, drift {drift:g}", done / units)
-            constants = _constants(problem, config.rounds)
-            steps = [fraction * largest / constants["smoothness"] for fraction in fractions]
-            columns = _all_lanes(
-                lane, problem, jnp.asarray(config.windows), jnp.asarray(steps), keys, config.rounds, capacity
-            )
-            columns = {key: np.asarray(values) for key, values in columns.items()}
-            for (i, window), (j, step) in _product(config.windows, steps):
-                here = {key: values[i, j] for key, values in columns.items()}
-                fraction = fractions[j] * largest  # of 1/L, as configured: also a key of the tables
-                judge = Judge(name, window, drift, fraction, within=fraction <= 1 + 1e-12)
-                checks += judge_statements(judge, problem, here, constants, step, window)
-                sums = {key: here[key].sum(axis=1) for key in SUMS}
-                sums["bias"] = here["bias_now"].sum(axis=1) if "bias_now" in here else np.zeros(config.lanes)  # B_T
-                setting = {"problem": name, "drift": drift, "step": fraction, "window": window}
-                bound = next(c.rhs for c in reversed(judge.checks) if c.name.startswith("theorem"))
-                frames.append(
-                    pd.DataFrame({**setting, "lane": np.arange(config.lanes), **sums, "bound": bound, **constants})
-                )
-            if name == "functional" and drift == config.drifts[-1]:
-                decomposition = _over_time(columns, config, fractions)
-            done += 1
-    progress("arbitrary sequences", done / units)
-    checks += list(_arbitrary_sequences(config))
-    checks.append(_reduction(config))
-    lanes = pd.concat(frames, ignore_index=True)
-    checks += list(judge_trade_off(lanes, config))
-    growth = []
-    for horizon in config.horizons:
-        progress(f"growth of the regret, T = {horizon:,}", (done + 1) / units)
-        growth.append(grow(config, horizon))
-        done += 1
-    grown = pd.concat(growth, ignore_index=True)
-    checks += list(judge_growth(grown))
-    progress("done", 1.0)
-    return Results(checks, lanes, decomposition, grown)
-
-
-def _product(windows: tuple[int, ...], steps: list[float]) -> Iterator[tuple[tuple[int, int], tuple[int, float]]]:
-    for first in enumerate(windows):
-        for second in enumerate(steps):
-            yield first, second
-
-
-def _over_time(columns: Columns, config: TheoryConfig, fractions: list[float]) -> pd.DataFrame:
-    """The terms of the error over time, for one lane, at a middle window and the smaller step."""
-    i, j = len(config.windows) // 2, len(fractions) - 1
-    names = ("error", "noise", "bias", "tracking", "regret")
-    frame = pd.DataFrame({name: np.sqrt(columns[name][i, j, 0]) for name in names})
-    return frame.assign(round=np.arange(config.rounds), window=config.windows[i])

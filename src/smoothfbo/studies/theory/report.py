@@ -11,6 +11,9 @@ from rich import box
 from rich.table import Table
 
 from smoothfbo.harness import store
+from smoothfbo.harness.page import Picture, Section, repeat_section, write_page
+from smoothfbo.harness.page import Table as PageTable
+from smoothfbo.harness.study import Outcome
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -60,6 +63,58 @@ def growth_table(checks: list[dict[str, Any]]) -> Table:
             verdict = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]–[/]"}[check["holds"]]
             result.add_row(check["name"], f"{slope:+.3f} ± {1.96 * check['standard_error']:.3f}", verdict)
     return result
+
+
+def as_text(folder: Path) -> list[Any]:
+    """What the command prints at the end."""
+    checks = store.read_json(folder / "summary.json")["checks"]
+    return [statement_table(checks), growth_table(checks)]
+
+
+def outcome(folder: Path) -> Outcome:
+    """Status 1 if a statement does not hold within its assumptions."""
+    checks = store.read_json(folder / "summary.json")["checks"]
+    failed = [check for check in checks if check["holds"] is False and check["within_assumptions"]]
+    lines = [
+        f"does not hold: {check['name']} ({check['problem']} problem, window {check['window']}, "
+        f"drift {check['drift']:g}, α·L = {check['step']:g}): {check['lhs']:.6g} against {check['rhs']:.6g}"
+        for check in failed
+    ]
+    return Outcome(1, "; ".join(lines)) if failed else Outcome()
+
+
+def build(folder: Path) -> Path:
+    """All figures, and the page; returns the page's path."""
+    config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
+    captions = {
+        "bound": ("Measured regret and the theorem's bound", "Over windows; a row per problem, a column per drift."),
+        "trade_off": ("Variance falls with the window, tracking grows", "Their sum has a best window."),
+        "growth": ("Regret per round over the horizon", "Below a slope of 0 the regret is sublinear."),
+        "decomposition": ("The terms of one run's error over time", "Error = noise + bias + tracking, exactly."),
+    }
+    pictures = [Picture(*captions[path.stem], path) for path in draw(folder)]
+    checks = summary["checks"]
+    judged = [check for check in checks if check["holds"] is not None]
+    held = sum(check["holds"] for check in judged)
+    text = f"{held:,} of {len(judged):,} comparisons that can be judged hold."
+    sections = [
+        Section("Figures", parts=pictures),
+        Section("Statements", parts=[checks_table(checks)]),
+        repeat_section(config),
+    ]
+    page = folder / "report.html"
+    write_page(page, "The paper's statements, measured", text, sections)
+    return page
+
+
+def checks_table(checks: list[dict[str, Any]]) -> PageTable:
+    rows = [
+        (c["name"], c["problem"], c["window"], c["drift"], c["step"], c["lhs"], c["rhs"], c["ratio"],
+         {True: "holds", False: "fails", None: "not judged"}[c["holds"]])
+        for c in checks
+    ]  # fmt: skip
+    columns = ("statement", "problem", "w", "drift", "α·L", "left side", "right side", "ratio", "verdict")
+    return PageTable("All comparisons", "Click a heading to sort.", columns, rows)
 
 
 def draw(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from smoothfbo import regret
 from smoothfbo.studies.theory.config import TheoryConfig
@@ -210,3 +211,11 @@ def as_records(checks: list[Check]) -> list[dict[str, Any]]:
         {key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in record.items()}
         for record in records
     ]
+
+
+def from_records(records: list[dict[str, Any]]) -> Iterator[Check]:
+    """The checks again; tables give None and NaN for what is missing."""
+    for record in records:
+        values: dict[str, Any] = {key: value for key, value in record.items() if key != "ratio"}
+        values["holds"] = None if pd.isna(values["holds"]) else bool(values["holds"])
+        yield Check(**values)

@@ -1,0 +1,142 @@
+"""What the command line can do with every entry: run it, resume it, report it. No jax until something runs."""
+
+import shlex
+import sys
+from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from smoothfbo.errors import UsageError
+from smoothfbo.harness import console as screen
+from smoothfbo.harness import folders
+from smoothfbo.harness.requirements import require_known
+from smoothfbo.harness.study import Entry, Run
+
+FLAT = tyro.conf.arg(name="", prefix_name=False)  # options of a part without the part's name in front
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where the results go."""
+
+    out: Path | None = None
+    """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: out/COMMAND-PRESET."""
+
+
+@dataclass(frozen=True)
+class LaneOptions(RunOptions):
+    """Where the results go."""
+
+    tensorboard: bool = False
+    """Also write TensorBoard files, into the folder's tensorboard/."""
+
+
+def arguments_of(entry: Entry, preset: str | None) -> tuple[type, dict[str, Any]]:
+    """The dataclass that tyro parses for an entry, and its default, where a preset supplies it."""
+    options = LaneOptions if entry.has_lanes else RunOptions
+    parts: list[Any] = [
+        ("config", Annotated[entry.arguments or entry.config, FLAT]),
+        ("options", Annotated[options, FLAT], field(default_factory=options)),
+    ]
+    if not entry.presets:
+        return make_dataclass("Invocation", parts), {}
+    names = tuple(entry.presets)
+    chosen = names[0] if preset is None else preset
+    require_known("preset", (chosen,), names, "one")
+    help_text = f"Preset that supplies the defaults: {entry.preset_help}"
+    parts.append(
+        ("preset", Annotated[str, tyro.conf.arg(help=help_text, metavar="|".join(names))], field(default=chosen))
+    )
+    kind = make_dataclass("Invocation", parts)
+    return kind, {"default": kind(config=entry.presets[chosen], options=options(), preset=chosen)}
+
+
+def run_parsed(entry: Entry, parsed: Any, command: str) -> int:
+    """Run what was asked for on the command line."""
+    preset = getattr(parsed, "preset", "")
+    config = entry.config(**{each.name: getattr(parsed.config, each.name) for each in fields(entry.config)})
+    if entry.check is not None:
+        entry.check(config, entry.presets.get(preset))
+    folder = parsed.options.out or entry.default_folder(config, preset)
+    return run(entry, config, folder, command, tensorboard=getattr(parsed.options, "tensorboard", False))
+
+
+def run(entry: Entry, config: Any, folder: Path, command: str, *, tensorboard: bool = False) -> int:
+    """Run or resume, with a progress bar, and show what came out; returns the exit status."""
+    screen.start_jax(cpu_only=entry.cpu_only)
+    console = screen.make_console()
+    was_finished = folders.is_finished(folder)
+    try:
+        with (
+            screen.warnings_as_lines(),
+            screen.progress_bar(console) as tell,
+            screen.tensorboard(folder if tensorboard else None) as watch,
+        ):
+            entry.execute(Run(config, folder, command, tell, watch))
+    except (folders.Stopped, KeyboardInterrupt):
+        print(f"smoothfbo: stopped; resume with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
+        return 130
+    if was_finished:
+        screen.say(console, f"{folder} holds the finished run of this configuration; nothing was left to run.")
+    report = entry.report()
+    with console.status("drawing"):
+        page = report.build(folder)
+    for line in report.as_text(folder):
+        console.print(line, markup=not isinstance(line, str))  # words may hold anything, tables have colours
+    screen.say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and the tables beside it)")
+    status, line = report.outcome(folder)
+    if line is not None:
+        print(f"smoothfbo: {line}", file=sys.stderr)
+    return status
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Resume a run that was stopped or killed; it ends with the same bits as one that was not."""
+
+    folder: tyro.conf.Positional[Path]
+    """The folder of the run (what was given as --out)."""
+
+    def run(self, entries: dict[str, Entry]) -> int:
+        stored = folders.read_description(self.folder, tuple(entries))
+        entry = entries[stored["experiment"]]
+        config = folders.configuration(entry.config, stored["config"])
+        return run(entry, config, self.folder, stored["command"], tensorboard=(self.folder / "tensorboard").exists())
+
+
+@dataclass(frozen=True)
+class Report:
+    """Draw figures and page again from the stored files of a run.
+
+    Several runs of one command are put together on one page, in the folder --out, where the command can do that; else
+    every run gets its own page again.
+    """
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """One folder or several."""
+    out: Path = Path("out/comparison")
+    """Folder of the comparison, where several runs are given."""
+
+    def run(self, entries: dict[str, Entry]) -> int:
+        if not self.folders:
+            raise UsageError("report needs the folder of a run, or several.")
+        names = {folders.read_description(folder, tuple(entries))["experiment"] for folder in self.folders}
+        for folder in self.folders:
+            if not folders.is_finished(folder):
+                raise UsageError(f"{folder} is not finished: resume it with `smoothfbo resume {folder}`.")
+        if len(names) > 1:
+            raise UsageError(f"only runs of one command can be compared, got {', '.join(sorted(names))}.")
+        console = screen.make_console()
+        for page in self._pages(entries[names.pop()]):
+            screen.say(console, f"Written: {page}")
+        return 0
+
+    def _pages(self, entry: Entry) -> list[Path]:
+        report = entry.report()
+        if len(self.folders) > 1 and report.together is not None:
+            return [report.together(self.folders, self.out)]
+        for folder in self.folders if report.refresh is not None else ():
+            report.refresh(folder)  # pyright: ignore[reportOptionalCall]
+        return [report.build(folder) for folder in self.folders]

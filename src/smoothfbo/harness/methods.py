@@ -1,0 +1,67 @@
+"""The methods that studies compare: one name, one label and one colour for each, in every table and picture.
+
+A method is an estimator, smoothed over time or not. No jax here: configurations and reports use it.
+"""
+
+from dataclasses import dataclass
+
+# Estimator -> label, colour. Smoothed methods keep the colour of their estimator and are drawn dashed.
+_ESTIMATORS = {
+    "fbo": ("FBO", "#0072b2"),
+    "aid": ("AID", "#cc79a7"),
+    "unrolled": ("Unrolled", "#d55e00"),
+    "itd": ("ITD", "#d55e00"),
+    "omd": ("OMD", "#cc79a7"),
+    "omd-cg": ("OMD (CG)", "#8b5a2b"),
+    "vep": ("VEP", "#e69f00"),
+    "mle": ("MLE", "#777777"),
+    "exact": ("Exact hypergradient", "#000000"),
+    "uniform": ("Uniform weights", "#777777"),
+}
+_REFERENCES = ("exact", "uniform")  # what a perfect method would do, and what doing nothing does
+_SMOOTH = "smooth-"
+
+
+@dataclass(frozen=True)
+class Method:
+    """`name` is how the command line and the files call it, `label` how the paper does."""
+
+    name: str
+    estimator: str
+    label: str
+    colour: str
+    is_smoothed: bool
+    is_reference: bool
+
+    @property
+    def is_dashed(self) -> bool:
+        """References and smoothed baselines, so that FBO, its rivals and SmoothFBO stand out."""
+        return self.is_reference or (self.is_smoothed and self.name != SMOOTH_FBO)
+
+    def with_window(self, window: int) -> str:
+        """The label, with the window where there is one."""
+        return f"{self.label}, w = {window}" if self.is_smoothed else self.label
+
+
+FBO, SMOOTH_FBO = "fbo", "smooth-fbo"
+
+
+def find(name: str) -> Method:
+    """The method of this name."""
+    is_smoothed = name.startswith(_SMOOTH)
+    estimator = name.removeprefix(_SMOOTH)
+    label, colour = _ESTIMATORS[estimator]
+    if is_smoothed:
+        label = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
+    if name == SMOOTH_FBO:
+        label, colour = "SmoothFBO", "#009e73"
+    return Method(name, estimator, label, colour, is_smoothed, estimator in _REFERENCES)
+
+
+def with_smoothed(estimators: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of these estimators alone, and then of all of them smoothed."""
+    return (*estimators, *(_SMOOTH + name for name in estimators))
+
+
+def any_smoothed(names: tuple[str, ...]) -> bool:
+    return any(find(name).is_smoothed for name in names)

@@ -1,0 +1,131 @@
+"""Commands as users run them: in processes of their own, killed, interrupted, resumed, reported."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from toy_study import Kill, execute, same_results, stop_after, toy
+
+from smoothfbo import cli
+
+# Three lanes: on two devices one of them has a lane of padding.
+SMALL = [
+    "--methods", "fbo", "smooth-fbo", "uniform", "--windows", "1", "7", "--rounds", "60", "--chunk", "3",
+    "--seeds", "1", "--width", "8", "--inputs", "2", "--lags", "3", "--probe-draws", "0", "--minibatch", "4",
+    "--batch", "4",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """The command line in a process of its own, as users run it, with a compilation cache for this test."""
+    cache = tmp_path_factory.mktemp("cache")
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
+    environment.pop("XLA_FLAGS", None)
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-m", "smoothfbo", *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    process = command("regression", *SMALL, "--out", folder)
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "SmoothFBO" in output
+    return folder
+
+
+def wait_for_records(process, folder, number):
+    """Until the run has written so many chunks (a generous limit: the machine may be busy)."""
+    for _ in range(6_000):
+        if len(list(folder.glob("progress/000/records-*.npz"))) >= number:
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    raise AssertionError("the run wrote nothing")
+
+
+def test_killed_at_any_moment_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    for number in (1, 4):
+        process = command("regression", *SMALL, "--out", folder)
+        wait_for_records(process, folder, number)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    process = command("resume", folder)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    same_results(uninterrupted, folder)
+    assert (folder / "report.html").exists()
+    assert not (folder / "progress").exists()
+
+
+def test_interrupted_it_stops_after_the_chunk_and_says_how_to_go_on(command, uninterrupted, tmp_path):
+    folder = tmp_path / "my run"
+    process = command("regression", *SMALL, "--out", folder)
+    wait_for_records(process, folder, 2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
+    assert list(folder.glob("progress/000/checkpoints/*.npz"))
+    process = command("regression", *SMALL, "--out", folder)  # the same command again
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+    same_results(uninterrupted, folder)
+
+
+def test_reports_are_rebuilt_from_stored_files_and_compare_runs(uninterrupted, tmp_path, capsys):
+    folders = []
+    for name in ("one", "two"):
+        shutil.copytree(uninterrupted, tmp_path / name)
+        (tmp_path / name / "report.html").unlink()
+        shutil.rmtree(tmp_path / name / "figures")
+        folders.append(str(tmp_path / name))
+    assert cli.main(["report", folders[0]]) == 0
+    assert (tmp_path / "one" / "report.html").exists()
+    assert list((tmp_path / "one" / "figures").glob("*.png"))
+    assert cli.main(["report", *folders, "--out", str(tmp_path / "both")]) == 0
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert "two: SmoothFBO" in page
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resume", "nowhere"], "nowhere is not the folder of a run: it has no config.json."),
+        (["report", "nowhere"], "nowhere is not the folder of a run: it has no config.json."),
+        (["report"], "report needs the folder of a run"),
+        (["resume"], "Missing from smoothfbo resume"),
+        (["nonsense"], "nonsense"),
+        ([], "Expected one of"),
+    ],
+)
+def test_bad_commands_are_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unfinished_run_has_no_report_yet(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with pytest.raises(Kill):
+        execute(dataclasses.replace(toy(), name="regression"), folder, stop_after(1))
+    assert cli.main(["report", str(folder)]) == 2
+    assert f"{folder} is not finished: resume it with `smoothfbo resume {folder}`." in capsys.readouterr().err

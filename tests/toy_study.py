@@ -1,0 +1,83 @@
+"""A study that costs nothing, for tests of the harness."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pandas as pd
+
+from smoothfbo.harness import runner
+from smoothfbo.harness.study import Measured, Program, Run, Study
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    rounds: int = 15
+    speed: float = 1.0
+
+
+def toy(speed: float = 1.0) -> Study:
+    """Three lanes of a random walk and one more, in two programs: cheap, with a state and with randomness."""
+    config = Config(speed=speed)
+
+    def begin(numbers):
+        return {"place": numbers["start"], "round": jnp.zeros((), jnp.int32)}
+
+    def advance(numbers, state):
+        def step(state, _):
+            key = jax.random.fold_in(jax.random.key(numbers["seed"]), state["round"])
+            place = state["place"] + config.speed * jax.random.normal(key, dtype=jnp.float32)
+            return {"place": place, "round": state["round"] + 1}, {"round": state["round"], "place": place}
+
+        return jax.lax.scan(step, state, length=4)
+
+    def program(name, seeds):
+        return Program(
+            name=name,
+            lanes=tuple({"method": name, "window": 1, "seed": seed} for seed in seeds),
+            numbers={"seed": jnp.asarray(seeds, jnp.uint32), "start": jnp.asarray(seeds, jnp.float32) * 100},
+            start=begin,
+            advance=advance,
+            rounds=config.rounds,
+            chunk=4,
+        )
+
+    def measure(program, records):
+        frames = [
+            pd.DataFrame({**lane, **{name: values[index] for name, values in records.items()}})
+            for index, lane in enumerate(program.lanes)
+        ]
+        rounds = pd.concat(frames, ignore_index=True)
+        return Measured({"metrics": rounds, "lanes": rounds.groupby("seed", as_index=False)["place"].last()})
+
+    def summarise(tables):
+        return {"summary": {"rows": len(tables["metrics"]), "lanes": len(tables["lanes"])}}
+
+    return Study("toy", config, [program("a", [1, 2, 3]), program("b", [4])], measure, summarise)
+
+
+def execute(study, folder, watch=lambda program, records: None, tell=lambda progress: None):
+    runner.execute(study, Run(study.config, folder, "smoothfbo toy", tell, watch))
+
+
+class Kill(Exception):
+    pass
+
+
+def stop_after(chunks):
+    """What watches the runner; it raises like a crash after some chunks."""
+    seen = 0
+
+    def watch(program, records):
+        nonlocal seen
+        seen += 1
+        if seen == chunks:
+            raise Kill
+
+    return watch
+
+
+def same_results(first, second):
+    for name in ("metrics.parquet", "lanes.parquet"):
+        pd.testing.assert_frame_equal(pd.read_parquet(first / name), pd.read_parquet(second / name), check_exact=True)
+    assert (first / "summary.json").read_bytes() == (second / "summary.json").read_bytes()
