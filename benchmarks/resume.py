@@ -25,20 +25,22 @@ def run(folder: Path, how: str) -> None:
     checkpoint."""
     start_jax()
     from smoothfbo.harness import runner
-    from smoothfbo.studies.cartpole.measure import study
+    from smoothfbo.harness.study import Progress, Run
+    from smoothfbo.studies.cartpole.program import study
 
-    def tell(progress: runner.Progress) -> None:
+    def tell(progress: Progress) -> None:
         nonlocal seen
-        if how == "resume" and progress.records is not None and seen is None:
+        total = progress.total or 0
+        if how == "resume" and not progress.compiling and seen is None:
             seen = progress.done
-            if seen <= progress.total / 10:
+            if seen <= total / 10:
                 sys.exit("began anew: there was no checkpoint")
-        if how == "kill" and progress.done >= progress.total / 2:
+        if how == "kill" and progress.done >= total / 2:
             os._exit(KILLED)
 
     seen: int | None = None
     runner.CHECKPOINT_SHARE = 1.0  # as often as they take no more time than the rest
-    runner.execute(study(CONFIG), folder, "python -m benchmarks.resume", tell)
+    runner.execute(study(CONFIG), Run(CONFIG, folder, "python -m benchmarks.resume", tell))
 
 
 def main() -> None:

@@ -92,13 +92,14 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
 
     from smoothfbo import online
     from smoothfbo.harness.lanes import SpreadProgram
+    from smoothfbo.harness.methods import find
     from smoothfbo.studies.cartpole.program import learner, programs, record, replay
 
     config = replace(CONFIG, methods=(method,), seeds=lanes, window=(window,))
 
     def advance(numbers: Any, lane: Any) -> tuple[Any, dict[str, Any]]:
-        stream = replay(config, method, numbers)
-        algorithm = learner(method, stream, numbers, clip=config.clip, capacity=window, rounds=config.steps)
+        stream = replay(config, find(method), numbers)
+        algorithm = learner(find(method), stream, numbers, clip=config.clip, capacity=window, rounds=config.steps)
         state, trace = online.run(algorithm, stream, rounds=steps, state=lane.run, record=record)
         return lane._replace(run=state), {"means": jnp.mean(trace, axis=0)}
 

@@ -1,6 +1,8 @@
 """Strict session: float64, no implicit dtype promotion, warnings are errors, jaxtyping checked at run time."""
 
 import os
+import subprocess
+import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -39,3 +41,19 @@ def optimised():
 @pytest.fixture
 def key():
     return jax.random.key(20240229)
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """The command line in a process of its own, as users run it, with a compilation cache for this test."""
+    cache = tmp_path_factory.mktemp("cache")
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
+    environment.pop("XLA_FLAGS", None)
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-m", "smoothfbo", *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    return start

@@ -1,11 +1,8 @@
 """Commands as users run them: in processes of their own, killed, interrupted, resumed, reported."""
 
 import dataclasses
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -19,22 +16,6 @@ SMALL = [
     "--seeds", "1", "--width", "8", "--inputs", "2", "--lags", "3", "--probe-draws", "0", "--minibatch", "4",
     "--batch", "4",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    """The command line in a process of its own, as users run it, with a compilation cache for this test."""
-    cache = tmp_path_factory.mktemp("cache")
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
-    environment.pop("XLA_FLAGS", None)
-
-    def start(*arguments):
-        return subprocess.Popen(
-            [sys.executable, "-m", "smoothfbo", *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
-
-    return start
 
 
 @pytest.fixture(scope="module")

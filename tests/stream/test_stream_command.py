@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from test_runs import HOSTILE, look_at, needs_browser
-from test_runs import command as command  # a fixture
+from browser import HOSTILE, look_at, needs_browser
 
 from smoothfbo import cli
 from smoothfbo.stream import folder as stream_folder
@@ -105,7 +104,7 @@ def test_a_finished_run_is_shown_again_and_not_run_again(finished, capsys):
     before = (finished / "predictions.parquet").stat().st_mtime_ns
     assert stream(finished.with_suffix(".csv"), finished, target="<i>$y_{$") == 0
     shown = capsys.readouterr().out
-    assert "holds a finished run" in shown
+    assert "holds the finished run" in shown
     assert "(best in hindsight)" in shown
     assert "Features that never varied: 'always'" in shown
     assert f"Missing values: {TITLES[1]!r} 2" in shown
@@ -300,7 +299,7 @@ def test_standard_input_gives_what_the_file_gives(tmp_path, monkeypatch, capsys)
     assert "holds a run over rows that cannot be read again; give another folder" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", Typed(data.read_bytes(), ends=False))
     assert stream("-", tmp_path / "stopped") == 130
-    assert "standard input cannot be taken up again" in capsys.readouterr().err
+    assert "standard input cannot be read again" in capsys.readouterr().err
     assert len(predictions(tmp_path / "stopped")) == 243
 
 
@@ -425,7 +424,7 @@ def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
-    assert f"go on with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
+    assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
     process = command(*arguments, folder)
     wait_for_snapshot(process, folder, 3)
     process.send_signal(signal.SIGKILL)

@@ -18,7 +18,6 @@ from smoothfbo.hypergradients.base import Estimate
 from smoothfbo.studies.regression import claims as regression_claims
 from smoothfbo.studies.regression import measure as regression_measure
 from smoothfbo.studies.regression import program as regression
-from smoothfbo.studies.regression import study as regression_study
 from smoothfbo.studies.regression.config import METHODS, PRESETS, REGIMES, Lane, RegressionConfig
 
 SMALL = RegressionConfig(
@@ -58,7 +57,7 @@ def find(measured, method, window=1, seed=0):
                 own = {name: values[index] for name, values in records.items()}
                 rounds, lanes = (
                     table[(table["method"] == method) & (table["window"] == window) & (table["seed"] == seed)]
-                    for table in (tables.rounds, tables.lanes)
+                    for table in (tables.tables["metrics"], tables.tables["lanes"])
                 )
                 return Lane(**keys), own, rounds, lanes.iloc[0]
     raise AssertionError((method, window, seed))
@@ -286,8 +285,8 @@ def test_intervals_are_those_of_student():
 
 
 def test_summary_and_claims(measured):
-    lanes = pd.concat([tables.lanes for *_, tables in measured.values()], ignore_index=True)
-    summary = regression_study.summarise(SMALL, pd.DataFrame(), lanes)
+    lanes = pd.concat([tables.tables["lanes"] for *_, tables in measured.values()], ignore_index=True)
+    summary = regression_measure.summarise(SMALL, {"lanes": lanes})["summary"]
     json.dumps(summary, allow_nan=False)
     group = next(g for g in summary["groups"] if g["method"] == "smooth-fbo")
     values = lanes.loc[lanes["method"] == "smooth-fbo", "proxy"]

@@ -1,15 +1,31 @@
-"""The page of a run: one file that needs nothing else, interactive, readable on a phone."""
+"""The page of a run: the result first, then the evidence; one file that needs nothing else, on any screen."""
 
 import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from smoothfbo.harness import store
 from smoothfbo.harness.charts import Chart, HeatMap, as_plotly, draw
+
+GOOD, BAD, OPEN = "good", "bad", "open"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cell that says how something turned out, in words and in a colour."""
+
+    text: str
+    kind: str  # GOOD, BAD or OPEN
+
+    @classmethod
+    def of(cls, verdict: str, text: str) -> "Verdict":
+        """A claim that holds, fails or is open."""
+        return cls(text, {"holds": GOOD, "fails": BAD}.get(verdict, OPEN))
 
 
 @dataclass(frozen=True)
@@ -31,37 +47,57 @@ class Picture:
     file: Path
 
 
+Part = Table | Picture | Chart | HeatMap
+
+
 @dataclass(frozen=True)
 class Section:
+    """A part of the page. What is `folded` is for those who look it up: long tables, settings."""
+
     title: str
     text: Sequence[str] = ()  # paragraphs
-    parts: Sequence[Table | Picture | Chart | HeatMap] = ()
+    parts: Sequence[Part] = ()
+    folded: bool = False
 
 
-def write_page(path: Path, title: str, summary: str, sections: Sequence[Section]) -> None:
+@dataclass(frozen=True)
+class Page:
+    """`result` is one sentence; `lead` is the one picture and the one table to look at; `setting` says what was run."""
+
+    title: str
+    result: str
+    setting: str
+    lead: Sequence[Part]
+    sections: Sequence[Section]
+
+
+def write_page(path: Path, page: Page) -> None:
     """The page, and all its charts as files in figures/ beside it. All text is escaped: a name may hold anything."""
     from plotly.offline import get_plotlyjs
 
     figures = store.prepare(path.parent / "figures")
-    for part in (part for section in sections for part in section.parts):
-        if isinstance(part, (Chart, HeatMap)):
-            draw(part, figures)
+    every = [*page.lead, *(part for section in page.sections for part in section.parts)]
+    for part in {part.name: part for part in every if isinstance(part, (Chart, HeatMap))}.values():
+        draw(part, figures)
     charts: list[dict[str, Any]] = []
-    body = "".join(_section(section, charts) for section in sections)
+    lead = "".join(_part(part, charts) for part in page.lead)
+    body = "".join(_section(section, charts) for section in page.sections)
     data = json.dumps(charts, allow_nan=False).replace("<", "\\u003c")  # no tag of any kind, whatever a name holds
     # The library is the last thing but one, so that text and tables are there before four megabytes are read.
-    page = f"""<!DOCTYPE html>
+    text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{escape(title)}</title><style>{_STYLE}</style></head>
-<body><main><h1>{escape(title)}</h1><p class="summary">{escape(summary)}</p>
+<title>{escape(page.title)}</title><style>{_asset("page.css")}</style></head>
+<body><main><header><h1>{escape(page.title)}</h1><p class="result">{escape(page.result)}</p></header>
+{lead}<p class="setting">{escape(page.setting)}</p>
 {body}</main>
 <script id="charts" type="application/json">{data}</script>
 <script>{get_plotlyjs()}</script>
-<script>{_SCRIPT}</script></body></html>
+<script>{_asset("page.js")}</script></body></html>
 """
-    store.write(path, lambda file: file.write_text(page, encoding="utf-8"))
+    store.write(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def estimate_text(value: dict[str, Any] | None) -> str:
@@ -85,16 +121,24 @@ def repeat_section(description: dict[str, Any]) -> Section:
         (name, " ".join(map(str, value)) if isinstance(value, list) else str(value))
         for name, value in description["config"].items()
     ]
-    return Section("How to repeat it", facts, [Table("Configuration", "Complete.", ("option", "value"), options)])
+    table = Table("Configuration", "Complete.", ("option", "value"), options)
+    return Section("How to repeat it", facts, [table], folded=True)
+
+
+def _asset(name: str) -> str:
+    return (resources.files("smoothfbo.harness") / name).read_text(encoding="utf-8")
 
 
 def _section(section: Section, charts: list[dict[str, Any]]) -> str:
     paragraphs = "".join(f"<p>{escape(text)}</p>" for text in section.text)
-    parts = "".join(_part(part, charts) for part in section.parts)
-    return f"<section><h2>{escape(section.title)}</h2>{paragraphs}{parts}</section>"
+    inside = paragraphs + "".join(_part(part, charts) for part in section.parts)
+    title = escape(section.title)
+    if section.folded:
+        return f"<details><summary>{title}</summary>{inside}</details>"
+    return f"<section><h2>{title}</h2>{inside}</section>"
 
 
-def _part(part: Table | Picture | Chart | HeatMap, charts: list[dict[str, Any]]) -> str:
+def _part(part: Part, charts: list[dict[str, Any]]) -> str:
     if isinstance(part, Table):
         return _table(part)
     return _picture(part) if isinstance(part, Picture) else _chart(part, charts)
@@ -127,48 +171,9 @@ def _table(table: Table) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, Verdict):
+        return f'<td class="{value.kind}"><span>{escape(value.text)}</span></td>'
     value, text = value if isinstance(value, tuple) else (value, None)
     if isinstance(value, (int, float)):
         return f'<td data-value="{value}">{escape(f"{value:.4g}" if text is None else text)}</td>'
     return f"<td>{escape('' if value is None else str(value))}</td>"
-
-
-_STYLE = """
-:root{color-scheme:light}
-body{margin:0;background:#fafafa;color:#1d1d1f;font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:62rem;margin:0 auto;padding:1rem}
-h1{font-size:1.6rem;margin:.5rem 0}h2{margin:2rem 0 .5rem;border-bottom:1px solid #ddd;padding-bottom:.2rem}
-h3{font-size:1rem;margin:.2rem 0}
-.summary{color:#555}
-figure{margin:1rem 0;padding:.8rem;background:#fff;border:1px solid #e5e5e5;border-radius:.5rem}
-figcaption{font-size:.88rem;color:#555;margin-top:.4rem}
-.chart{width:100%;min-height:420px}
-.scroll{overflow-x:auto;max-height:34rem}
-table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;width:100%}
-th,td{padding:.25rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid #eee}
-td:first-child,th:first-child{text-align:left}
-thead th{position:sticky;top:0;background:#f3f3f5}
-th button{all:unset;cursor:pointer;font-weight:600}th button:focus-visible{outline:2px solid #0072b2}
-th[aria-sort=ascending] button::after{content:" ▲"}th[aria-sort=descending] button::after{content:" ▼"}
-code{overflow-wrap:anywhere}
-"""
-
-_SCRIPT = """
-"use strict";
-const charts = JSON.parse(document.getElementById("charts").textContent);
-charts.forEach((chart, index) => Plotly.newPlot("chart-" + index, chart.data, chart.layout,
-  {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"]}));
-document.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => {
-  const head = button.parentElement, table = head.closest("table"), body = table.tBodies[0];
-  const column = [...head.parentElement.children].indexOf(head);
-  const direction = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-  table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
-  head.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
-  const key = row => row.cells[column].dataset.value ?? row.cells[column].textContent;
-  const compare = (a, b) => {
-    const x = key(a), y = key(b), difference = parseFloat(x) - parseFloat(y);
-    return direction * (Number.isNaN(difference) ? String(x).localeCompare(String(y)) : difference);
-  };
-  body.append(...[...body.rows].sort(compare));
-}));
-"""

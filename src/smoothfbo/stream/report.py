@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.harness import store
-from smoothfbo.harness.page import Section, Table, repeat_section, write_page
+from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Section, Table, Verdict, repeat_section, write_page
 from smoothfbo.harness.study import Outcome
 from smoothfbo.stream import charts as charts
 
@@ -16,29 +16,44 @@ MOST_CLASSES = 12  # of the confusion table
 def build(folder: Path) -> Path:
     """All figures, and the page; returns the page's path."""
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
-    sections = list(_sections(folder, config, summary))
     settings, page = config["config"], folder / "report.html"
-    title = f"{settings['target']}: how much of the past to trust"
-    text = (
-        f"{_name(settings['data'])}: {summary['rows']:,} rows in {summary['blocks']:,} blocks of {summary['block']}, "
-        f"{'classification' if summary['is_classification'] else 'regression'}, {settings['predictor']} predictor. "
-        "Every row is predicted before its target is used."
+    stretches = _stretches(folder, summary)
+    first = [] if stretches is None else [next(charts.error_charts(stretches, summary))]
+    write_page(
+        page,
+        Page(
+            title=f"{settings['target']}: how much of the past to trust",
+            result=_verdict(summary),
+            setting=(
+                f"{_name(settings['data'])}: {summary['rows']:,} rows in {summary['blocks']:,} blocks of "
+                f"{summary['block']}, {'classification' if summary['is_classification'] else 'regression'}, "
+                f"{settings['predictor']} predictor. Every row is predicted before its target is used."
+            ),
+            lead=[*first, error_table(summary)],
+            sections=list(_sections(folder, config, summary, stretches)),
+        ),
     )
-    write_page(page, title, text, sections)
     return page
 
 
-def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Iterator[Section]:
+def _stretches(folder: Path, summary: dict[str, Any]) -> Any:
+    """The blocks, averaged for the charts; None if there was no full block."""
+    blocks = folder / "blocks.parquet"
+    return charts.read_stretches(blocks, summary["block"]) if blocks.exists() else None
+
+
+def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], stretches: Any) -> Iterator[Section]:
     settings = config["config"]
-    predictions, blocks = folder / "predictions.parquet", folder / "blocks.parquet"
-    stretches = charts.read_stretches(blocks, summary["block"]) if blocks.exists() else None
-    text = [_verdict(summary)]
+    predictions = folder / "predictions.parquet"
+    text = []
     if summary["fault"] is not None:
         text.append(f"The run ended before the end of the table: {summary['fault']}")
     if stretches is None:
         text.append("There was no full block, so nothing was learnt.")
-    parts = () if stretches is None else charts.error_charts(stretches, summary)
-    yield Section("Errors", text, [error_table(summary), *parts])
+    if text:
+        yield Section("Warnings", text)
+    if stretches is not None:
+        yield Section("Errors over time", parts=list(charts.error_charts(stretches, summary))[1:])
     if stretches is not None:
         table = changes_table(summary["changes"], charts.times_of(predictions, [c["row"] for c in summary["changes"]]))
         yield Section("How much of the past is trusted", parts=[*charts.memory_charts(stretches, summary), table])
@@ -48,7 +63,8 @@ def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> 
         else:
             shown = charts.last_predictions(predictions, settings["target"])
         yield Section("Predictions", parts=[shown])
-    yield Section("The data", facts(summary), [features_table(summary)])
+    yield Section("The data", facts(summary))
+    yield Section("Features", parts=[features_table(summary)], folded=True)
     yield repeat_section(config)
 
 
@@ -80,7 +96,7 @@ def _marked(name: str, summary: dict[str, Any]) -> str:
 def error_table(summary: dict[str, Any]) -> Table:
     columns, rows = ["method", summary["error_name"], "ratio to the best fixed forgetting"], []
     for name, error, ratio, absolute in _ranking(summary):
-        row = [_marked(name, summary), (error, f"{error:.6g}"), None if ratio is None else (ratio, f"{ratio:.4f}")]
+        row = [_marked(name, summary), (error, f"{error:.6g}"), None if ratio is None else _ratio_verdict(ratio)]
         rows.append([*row, (absolute, f"{absolute:.6g}")] if absolute is not None else row)
     if summary["absolute_errors"]:
         columns.append("mean absolute error")
@@ -90,6 +106,11 @@ def error_table(summary: dict[str, Any]) -> Table:
         columns,
         rows,
     )
+
+
+def _ratio_verdict(ratio: float) -> Verdict:
+    """Green is better than the best fixed forgetting, red is clearly worse."""
+    return Verdict(f"{ratio:.4f}", GOOD if ratio < 1 else OPEN if ratio < 1.02 else BAD)
 
 
 def changes_table(changes: list[dict[str, int]], times: dict[int, str]) -> Table:

@@ -8,7 +8,20 @@ from typing import Any
 from smoothfbo.harness import store
 from smoothfbo.harness.charts import PALETTE, Chart, Series
 from smoothfbo.harness.methods import SMOOTH_FBO, find
-from smoothfbo.harness.page import Picture, Section, Table, estimate_cell, estimate_text, repeat_section, write_page
+from smoothfbo.harness.page import (
+    BAD,
+    GOOD,
+    OPEN,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Verdict,
+    estimate_cell,
+    estimate_text,
+    repeat_section,
+    write_page,
+)
 from smoothfbo.harness.statistics import Frame, bands
 from smoothfbo.studies.cartpole.animation import animate
 from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
@@ -23,46 +36,98 @@ def build(folder: Path) -> Path:
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     rounds = store.read_table(folder / "metrics.parquet")
     figures = store.prepare(folder / "figures")
-    sections = [*_sections(config, summary, rounds), *_animations(folder, figures), repeat_section(config)]
     settings, seeds = config["config"], rounds["seed"]
-    text = (
-        f"{settings['steps']:,} steps, {seeds.nunique()} seeds ({seeds.min()} to {seeds.max()}), evaluation every "
-        f"{settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of that moment. "
-        + judged(settings["averaged"])
-    )
+    environment = "drifting" if "drifting" in settings["environment"] else settings["environment"][0]
+    here = rounds[rounds["environment"] == environment]
     page = folder / "report.html"
-    write_page(page, "Non-stationary CartPole", text, sections)
+    write_page(
+        page,
+        Page(
+            title="Non-stationary CartPole",
+            result=result(summary, environment),
+            setting=(
+                f"{settings['steps']:,} steps, {seeds.nunique()} seeds ({seeds.min()} to {seeds.max()}), evaluation "
+                f"every {settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of "
+                f"that moment. {networks_evaluated(settings['averaged'])}"
+            ),
+            lead=[next(_charts(here, environment)), ranking_table(summary)],
+            sections=[
+                *_sections(config, summary, rounds),
+                *_animations(folder, figures),
+                Section("All numbers", parts=[returns_table(summary["groups"])], folded=True),
+                repeat_section(config),
+            ],
+        ),
+    )
     return page
 
 
-def judged(share: float) -> str:
+def result(summary: dict[str, Any], environment: str) -> str:
+    """One sentence: who ends highest, and where SmoothFBO stands."""
+    groups = [group for group in summary["groups"] if group["environment"] == environment]
+    best = max(groups, key=lambda group: group["mean"])
+    text = (
+        f"In the {environment} environment {_named(best)} ends highest, with a mean last return of "
+        f"{estimate_text(best['metrics']['final_return'])}"
+    )
+    smooth = [group for group in groups if group["method"] == SMOOTH_FBO]
+    if not smooth or best["method"] == SMOOTH_FBO:
+        return text + "."
+    own = max(smooth, key=lambda group: group["mean"])
+    return f"{text}; {_named(own)} has {estimate_text(own['metrics']['final_return'])}."
+
+
+def _named(group: dict[str, Any]) -> str:
+    return find(group["method"]).with_window(int(group["window"]))
+
+
+def ranking_table(summary: dict[str, Any]) -> Table:
+    """Every method, best first, and how SmoothFBO compares with it."""
+    differences = {(e["environment"], e["other"], e["other_window"]): e["difference"] for e in summary["improvement"]}
+    rows = []
+    for group in sorted(summary["groups"], key=lambda group: (group["environment"], -group["mean"])):
+        key = group["environment"], group["method"], int(group["window"])
+        metrics = group["metrics"]
+        rows.append(
+            (_named(group), group["environment"], estimate_cell(metrics["final_return"]), group["min"],
+             estimate_cell(metrics["newest_return"]), _difference(differences.get(key)),
+             Verdict(f"{group['frozen']} of {group['seeds']}", BAD) if group["frozen"] else "none")
+        )  # fmt: skip
+    columns = ("method", "environment", "last return", "worst seed", "newest alone", "SmoothFBO minus it", "frozen")
+    return Table(
+        "Return of the last evaluation, best first",
+        "Mean and 95 % interval over seeds, of the averaged networks and of the newest networks alone. Green: "
+        "SmoothFBO is above the method with the whole 95 % interval; red: below; grey: not distinguishable. A lane is "
+        "frozen once its parameters are not finite.",
+        columns, rows,
+    )  # fmt: skip
+
+
+def _difference(value: dict[str, Any] | None) -> Verdict | None:
+    if value is None:
+        return None
+    kind = OPEN if value["low"] is None else GOOD if value["low"] > 0 else BAD if value["high"] < 0 else OPEN
+    return Verdict(estimate_text(value), kind)
+
+
+def networks_evaluated(share: float) -> str:
     """Whose returns these are."""
     if not share:
-        return "Judged are the newest Q networks."
+        return "Evaluated are the newest Q networks."
     return (
-        f"Judged are the mean values of the Q networks at the last {100 * share:g} % of the evaluations so far, "
+        f"Evaluated are the mean values of the Q networks at the last {100 * share:g} % of the evaluations so far, "
         "and the newest networks beside them."
     )
 
 
 def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) -> Iterator[Section]:
     settings = config["config"]
-    frozen = [
-        f"{find(g['method']).label}, {g['environment']}: {g['frozen']} of {g['seeds']} lanes"
-        for g in summary["groups"]
-        if g["frozen"]
-    ]
-    text = (
-        ["No lane was frozen: all parameters stayed finite."]
-        if not frozen
-        else ["Frozen lanes (parameters not finite): " + "; ".join(frozen) + "."]
-    )
-    yield Section("Final return", text, [returns_table(summary["groups"]), improvement_table(summary["improvement"])])
     if len(settings["environment"]) > 1:
         yield Section("Stationary against drifting", parts=list(_side_by_side(rounds)))
     for environment in settings["environment"]:
         here = rounds[rounds["environment"] == environment]
         yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
+    yield Section("SmoothFBO against each other method", parts=[improvement_table(summary["improvement"])])
 
 
 def _side_by_side(rounds: Frame) -> Iterator[Chart]:
@@ -247,4 +312,4 @@ def as_text(folder: Path) -> list[Any]:
             f"{group['frozen']}/{group['seeds']}",
         )  # fmt: skip
     config = store.read_json(folder / "config.json")["config"]
-    return [printed, judged(config["averaged"])]
+    return [printed, networks_evaluated(config["averaged"])]

@@ -94,6 +94,17 @@ def _series(entry: Entry, band: Frame, dashed: bool = False, markers: bool = Fal
 PLAIN = ("unrolled", "aid", FBO, SMOOTH_FBO)
 
 
+def objective(frame: Frame, drift: str, settings: dict[str, Any]) -> Chart:
+    """The one picture to look at: what every method achieves, measured by the truth."""
+    return Chart(
+        f"{drift}_objective", f"Exact objective over time, {drift} drift",
+        f"F_t(λ_t) − σ², running mean of {SMOOTHED} rounds, outer rate {settings['outer_rate'][0]:g}; lower is better. "
+        "Uniform weights are where every method starts; the exact hypergradient is what a perfect estimator would do.",
+        "round", "F_t(λ_t) − σ²", lines(frame, "excess", running=SMOOTHED, methods=(*PLAIN, "exact", "uniform")),
+        log_y=True,
+    )  # fmt: skip
+
+
 def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Chart]:
     name = f"{drift}_"
     rate = f"outer rate {settings['outer_rate'][0]:g}"
@@ -108,12 +119,7 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
         "Linear axes: a curve that bends down grows more slowly than the number of rounds.",
         "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=(SMOOTH_FBO,)),
     )  # fmt: skip
-    yield Chart(
-        name + "objective", "Exact objective over time", f"F_t(λ_t) − σ², running mean of {SMOOTHED} rounds, {rate}. "
-        "Uniform weights are where every method starts; the exact hypergradient is what a perfect estimator would do.",
-        "round", "F_t(λ_t) − σ²", lines(frame, "excess", running=SMOOTHED, methods=(*PLAIN, "exact", "uniform")),
-        log_y=True,
-    )  # fmt: skip
+    yield objective(frame, drift, settings)
     yield Chart(
         name + "regret", "True regret BLR_1 over time",
         "Σ‖∇F_t(λ_t)‖² with the exact gradients at the current point. They shrink as Σλ grows, so a small regret is "

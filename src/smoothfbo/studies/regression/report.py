@@ -8,10 +8,19 @@ from typing import Any
 from smoothfbo.harness import store
 from smoothfbo.harness.charts import Chart
 from smoothfbo.harness.methods import find
-from smoothfbo.harness.page import Section, Table, estimate_cell, estimate_text, repeat_section, write_page
+from smoothfbo.harness.page import (
+    Page,
+    Section,
+    Table,
+    Verdict,
+    estimate_cell,
+    estimate_text,
+    repeat_section,
+    write_page,
+)
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.regression import charts as charts
-from smoothfbo.studies.regression.claims import SWEEP, at_base
+from smoothfbo.studies.regression.claims import BEST, SAME, SWEEP, at_base
 
 TABLE_METRICS = {
     "excess": "exact objective − σ²", "cosine_used": "cosine, used", "cosine_raw": "cosine, raw",
@@ -27,23 +36,79 @@ def build(folder: Path) -> Path:
     """All figures, and the page; returns the page's path."""
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     rounds, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
-    sections = list(_sections(config, summary, rounds, lanes))
+    settings, drift = config["config"], config["config"]["drift"][0]
+    main = charts.main_lanes(rounds, summary["base"], drift)
+    lead: list[Any] = [charts.objective(main, drift, settings)]
+    if summary["claims"]:
+        lead.append(verdict_table(summary["claims"]))
     page = folder / "report.html"
-    settings = config["config"]
-    title = "Non-stationary regression: which past batches to trust"
-    text = (
-        f"{len(lanes):,} lanes of {settings['rounds']:,} rounds, {settings['seeds']} seeds from "
-        f"{settings['first_seed']} on; every interval is a 95 % interval over seeds. The exact functional solution "
-        "is known here, so every method is measured against the truth."
+    write_page(
+        page,
+        Page(
+            title="Non-stationary regression: which past batches to trust",
+            result=result(summary["claims"], drift),
+            setting=(
+                f"{len(lanes):,} lanes of {settings['rounds']:,} rounds, {settings['seeds']} seeds from "
+                f"{settings['first_seed']} on; every interval is a 95 % interval over seeds. The exact functional "
+                "solution is known here, so every method is measured against the truth."
+            ),
+            lead=lead,
+            sections=list(_sections(config, summary, rounds, lanes)),
+        ),
     )
-    write_page(page, title, text, sections)
     return page
+
+
+def result(claims: list[dict[str, Any]], drift: str) -> str:
+    """One sentence: what the window does to the paper's proxy, to the direction, and to the exact objective."""
+    main = [c for c in claims if c["drift"] == drift and c["comparison"] == SAME and c["regime"] == "default"]
+    windows = {claim["window"] for claim in main}
+    if not windows:
+        return "No window was compared with FBO in this run; the figures below show what each method achieved."
+    window = 100 if 100 in windows else max(windows)
+    here = [claim for claim in main if claim["window"] == window]
+    found = {claim["metric"]: claim for claim in reversed(here)}  # of several claims about a metric the first one
+    value = {metric: estimate_text(claim["value"]) for metric, claim in found.items()}
+    objective = {
+        "holds": "lowers the exact objective",
+        "fails": "raises the exact objective",
+        "open": "does not measurably change the exact objective",
+    }[found["excess"]["verdict"]]
+    return (
+        f"Under {drift} drift, a window of {window} changes the paper's proxy to {value['proxy']} times FBO's and the "
+        f"cosine with the exact hypergradient by {value['cosine_used']}, and {objective}, to {value['excess']} times "
+        "FBO's at the same rate."
+    )
+
+
+def verdict_table(claims: list[dict[str, Any]]) -> Table:
+    """Claims down, windows across; what depends on single rates of the sweep is in the folded table."""
+    shown = [claim for claim in claims if claim["claim"] != SWEEP]
+    windows = sorted({claim["window"] for claim in shown})
+    rows = []
+    for key in dict.fromkeys((c["claim"], c["comparison"], c["drift"], c["regime"]) for c in shown):
+        same = {c["window"]: c for c in shown if (c["claim"], c["comparison"], c["drift"], c["regime"]) == key}
+        claim, comparison, drift, regime = key
+        where = [drift, *([regime] if regime != "default" else []), *(["best rates"] if comparison == BEST else [])]
+        cells = [_verdict(same[window]) if window in same else None for window in windows]
+        rows.append((f"{claim[0].upper()}{claim[1:]} ({', '.join(where)})", *cells))
+    return Table(
+        "What holds, seed by seed",
+        "SmoothFBO against FBO at the same outer rate, or each at its best rate: ratio, or difference of cosines. "
+        "Green holds and red fails with the whole 95 % interval; grey is open.",
+        ("claim", *(f"w = {window}" for window in windows)),
+        rows,
+    )
+
+
+def _verdict(claim: dict[str, Any]) -> Verdict:
+    mean = claim["value"]["mean"]
+    text = "–" if mean is None else f"×{mean:.3g}" if claim["measure"] == "ratio" else f"{mean:+.2f}"
+    return Verdict.of(claim["verdict"], text)
 
 
 def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, lanes: Frame) -> Iterator[Section]:
     settings = config["config"]
-    yield Section("What holds", _verdicts(summary["claims"]), [claims_table(summary["claims"])])
-    yield Section("All numbers", parts=[summary_table(summary["groups"])])
     for drift in settings["drift"]:
         main, main_lanes = (charts.main_lanes(frame, summary["base"], drift) for frame in (rounds, lanes))
         parts = [
@@ -75,6 +140,9 @@ def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame, la
     ablation = list(charts.over_factors(lanes, settings))
     if ablation:
         yield Section("Ablation", parts=ablation)
+    if summary["claims"]:
+        yield Section("Every comparison", parts=[claims_table(summary["claims"])], folded=True)
+    yield Section("All numbers", parts=[summary_table(summary["groups"])], folded=True)
     yield repeat_section(config)
 
 
@@ -220,5 +288,6 @@ def compare(folders: tuple[Path, ...], out: Path) -> Path:
                            log_y=True))  # fmt: skip
     sections = [Section("Runs", parts=[differences, summary_table(merged)]), Section("Over time", parts=parts)]
     store.prepare(out)
-    write_page(out / "report.html", "Comparison of runs", ", ".join(names), sections)
+    page = Page("Comparison of runs", f"{len(names)} runs side by side.", ", ".join(names), [parts[1]], sections)
+    write_page(out / "report.html", page)
     return out / "report.html"

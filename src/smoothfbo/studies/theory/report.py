@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from smoothfbo.harness import store
-from smoothfbo.harness.page import Picture, Section, repeat_section, write_page
+from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Picture, Section, Verdict, repeat_section, write_page
 from smoothfbo.harness.page import Table as PageTable
 from smoothfbo.harness.study import Outcome
 
@@ -92,19 +92,47 @@ def build(folder: Path) -> Path:
         "growth": ("Regret per round over the horizon", "Below a slope of 0 the regret is sublinear."),
         "decomposition": ("The terms of one run's error over time", "Error = noise + bias + tracking, exactly."),
     }
-    pictures = [Picture(*captions[path.stem], path) for path in draw(folder)]
-    checks = summary["checks"]
+    first, *others = (Picture(*captions[path.stem], path) for path in draw(folder))
+    checks, settings = summary["checks"], config["config"]
     judged = [check for check in checks if check["holds"] is not None]
     held = sum(check["holds"] for check in judged)
-    text = f"{held:,} of {len(judged):,} comparisons that can be judged hold."
-    sections = [
-        Section("Figures", parts=pictures),
-        Section("Statements", parts=[checks_table(checks)]),
-        repeat_section(config),
-    ]
     page = folder / "report.html"
-    write_page(page, "The paper's statements, measured", text, sections)
+    write_page(
+        page,
+        Page(
+            title="The paper's statements, measured",
+            result=f"{held:,} of {len(judged):,} comparisons that can be judged hold; {len(checks) - len(judged):,} "
+            "are shown without a verdict, because the paper gives no constant or claims nothing there.",
+            setting=f"{settings['lanes']} lanes of {settings['rounds']} rounds in every setting; windows "
+            f"{', '.join(map(str, settings['windows']))}; drifts {', '.join(map(str, settings['drifts']))}.",
+            lead=[first, verdict_table(checks)],
+            sections=[
+                Section("Figures", parts=others),
+                Section("Every comparison", parts=[checks_table(checks)], folded=True),
+                repeat_section(config),
+            ],
+        ),
+    )
     return page
+
+
+def verdict_table(checks: list[dict[str, Any]]) -> PageTable:
+    """One row per statement: in how many settings it holds, and how tight it is."""
+    rows = []
+    for name in dict.fromkeys(check["name"] for check in checks):
+        same = [check for check in checks if check["name"] == name]
+        judged = [check for check in same if check["holds"] is not None]
+        held = sum(check["holds"] for check in judged)
+        kind = OPEN if not judged else GOOD if held == len(judged) else BAD
+        verdict = Verdict(f"{held} of {len(judged)}" if judged else "not judged", kind)
+        tightest = max((check["ratio"] for check in same if check["ratio"] is not None), default=None)
+        rows.append((name, verdict, tightest))
+    return PageTable(
+        "Statements",
+        "In how many settings each holds, and the largest ratio of its left side to its right side.",
+        ("statement", "holds in", "tightest ratio"),
+        rows,
+    )
 
 
 def checks_table(checks: list[dict[str, Any]]) -> PageTable:
