@@ -12,8 +12,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
 # Imports point one way only: a room may import from itself and from the rooms named here.
-LIBRARY = {"errors", "types", "checks", "algebra", "problem", "functions", "hypergradients", "smoothing", "source",
-           "online", "regret"}  # fmt: skip
+LIBRARY = {"errors", "types", "checks", "algebra", "batching", "problem", "functions", "hypergradients", "sums",
+           "smoothing", "source", "states", "online", "regret"}  # fmt: skip
 ROOMS = {
     "testbeds": LIBRARY,
     "environments": LIBRARY,

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from probe import Probe
 
-from smoothfbo.environments import cartpole, probe
+from smoothfbo.environments import cartpole
 from smoothfbo.environments.gymnasium import NAME
 from smoothfbo.environments.picture import draw
 
@@ -129,7 +130,7 @@ def test_first_states_fill_the_box():
 
 
 def test_probe_pays_only_on_the_right_side_and_ends():
-    environment = probe.Probe()
+    environment = Probe()
     for start in (0.2, 0.8):
         for first in (0, 1):
             for second in (0, 1):

@@ -101,7 +101,7 @@ class TwinQ(eqx.Module):
         """v: both values of the action that was taken."""
         return jnp.sum(self.values(parameters, x.observation) * x.action, axis=-1)
 
-    def of_all(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
+    def batch(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
         """v of all samples at once."""
         return jnp.sum(self.values(parameters, x.observation.T) * x.action.T, axis=1).T
 
@@ -209,7 +209,7 @@ class AbstractLoss(eqx.Module):
         self, outer: Array, v: Float[Array, "2 *samples"], x: StateAction, y: Experience
     ) -> Float[Array, "*samples"]: ...
 
-    def of_all(
+    def batch(
         self, outer: Array, v: Float[Array, "samples 2"], x: StateAction, y: Experience
     ) -> Float[Array, " samples"]:
         return self(outer, *jax.tree.map(jnp.transpose, (v, x, y)))

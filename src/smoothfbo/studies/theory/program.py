@@ -27,7 +27,7 @@ from smoothfbo.studies.theory.statements import (
     judge_statements,
     judge_trade_off,
 )
-from smoothfbo.testbeds import DriftingCosine, FiniteBilevel
+from smoothfbo.testbeds import AbstractTestbed, DriftingCosine, FiniteBilevel
 
 Progress = Callable[[str, float], None]
 
@@ -47,11 +47,11 @@ def _oracle_lane(
     optimiser = optax.chain(window_average(window, capacity=capacity), optax.sgd(step))
     final, trace = run(
         Online(None, problem.oracle(), optimiser),
-        problem.stream,
+        problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
         key=key,
-        record=lambda state, info: (info.outer, info.hypergradient, info.used),  # noqa: ARG005
+        record=lambda state, info: (info.outer, info.gradient, info.smoothed),  # noqa: ARG005
     )
     outers, hypergradients, used = trace
     return _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, None)
@@ -63,8 +63,9 @@ def _estimated_lane(
     """Algorithm 3: FuncGrad with a few steps of inner and adjoint optimisation, so that the bias is real."""
     features = problem.features.shape[1]
     curvature = jnp.trace(problem.features.T @ problem.features / problem.points)
-    family = Network(
-        (lambda key, x: jnp.zeros(features), lambda params, x: params @ problem.phi(x)),  # noqa: ARG005
+    family = Network.from_pair(
+        lambda key, x: jnp.zeros(features),  # noqa: ARG005
+        lambda params, x: params @ problem.phi(x),
         optax.sgd(1 / curvature),
         steps=3,
     )
@@ -74,14 +75,14 @@ def _estimated_lane(
             Functional(family, family),
             optax.chain(window_average(window, capacity=capacity), optax.sgd(step)),
         ),
-        problem.stream,
+        problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
         key=key,
         record=lambda state, info: (
-            (info.outer, info.hypergradient, info.used),
-            problem.features @ state.hypergradient.inner.params,
-            problem.features @ state.hypergradient.adjoint.params,
+            (info.outer, info.gradient, info.smoothed),
+            problem.features @ state.estimator.inner.params,
+            problem.features @ state.estimator.adjoint.params,
         ),
     )
     (outers, hypergradients, used), inners, adjoints = trace
@@ -153,10 +154,11 @@ def _arbitrary_sequences(config: TheoryConfig) -> Iterator[Check]:
     for drift in config.drifts:
         problem = DriftingCosine(speed=drift)
         variation = float(regret.variation(problem.suprema(config.rounds)))
+        bound = float(problem.objective_bound(config.rounds))
         values = np.asarray(sums(jnp.asarray(drift), jax.random.key(config.seed + 1)))
         for window, row in zip(config.windows, values, strict=True):
             judge = Judge("arbitrary sequences", window, drift, 0.0, within=True)
-            judge.pathwise(TELESCOPING, row, 2 * config.rounds * float(problem.objective_bound) / window + variation)
+            judge.pathwise(TELESCOPING, row, 2 * config.rounds * bound / window + variation)
             yield from judge.checks
 
 
@@ -165,7 +167,7 @@ def _reduction(config: TheoryConfig) -> Check:
     problem = FiniteBilevel(points=6, features=3)
     family = Linear(problem.phi, ridge=1e-6)
     key = jax.random.key(config.seed)
-    data, outer = problem.stream(jnp.asarray(0), key), jnp.linspace(-1.0, 1.0, problem.dimension)
+    data, outer = problem.draw(jnp.asarray(0), key), jnp.linspace(-1.0, 1.0, problem.dimension)
     gradients = []
     estimators: list[Any] = [Functional(family, family), Implicit(family, ConjugateGradient(tolerance=1e-14))]
     for hypergradient in estimators:
@@ -179,26 +181,21 @@ def _reduction(config: TheoryConfig) -> Check:
     )
 
 
-def _problems(drift: float) -> Iterator[tuple[str, Any, Callable[..., Columns], float]]:
-    """Name, problem, lane, and the largest step of its theorem as a fraction of 1/L."""
+def _problems(drift: float) -> Iterator[tuple[str, Any, Callable[..., Columns], float, bool]]:
+    """Name, problem, lane, the largest step of its theorem as a fraction of 1/L, and whether it is estimated."""
     speed = jnp.asarray(drift)
-    yield "oracle", DriftingCosine(speed=speed), _oracle_lane, 1.0
-    yield "functional", FiniteBilevel(points=4, speed=speed), _estimated_lane, 0.8
-    yield "linear predictor", FiniteBilevel(points=6, features=3, speed=speed), _estimated_lane, 0.8
+    yield "oracle", DriftingCosine(speed=speed), _oracle_lane, 1.0, False
+    yield "functional", FiniteBilevel(points=4, speed=speed), _estimated_lane, 0.8, True
+    yield "linear predictor", FiniteBilevel(points=6, features=3, speed=speed), _estimated_lane, 0.8, True
 
 
-def _constants(problem: Any, rounds: int) -> dict[str, Any]:
-    if isinstance(problem, DriftingCosine):
-        smoothness, bound, path = problem.smoothness, problem.objective_bound, 0.0
-    else:
-        smoothness, bound = problem.smoothness(rounds), problem.objective_bound(rounds)
-        path = regret.variation(problem.parameter_suprema(rounds), order=2)
+def _constants(problem: AbstractTestbed, rounds: int) -> dict[str, Any]:
     return {
-        "smoothness": float(smoothness),
-        "objective_bound": float(bound),
+        "smoothness": float(problem.smoothness(rounds)),
+        "objective_bound": float(problem.objective_bound(rounds)),
         "variation": float(regret.variation(problem.suprema(rounds))),
         "variation_squared": float(regret.variation(problem.suprema(rounds), order=2)),
-        "path_variation": float(path),
+        "path_variation": float(regret.variation(problem.parameter_suprema(rounds), order=2)),
     }
 
 
@@ -220,7 +217,7 @@ def _run(config: TheoryConfig, progress: Progress) -> Results:
     units = len(config.drifts) * 3 + len(config.horizons) + 1
     done = 0
     for drift in config.drifts:
-        for name, problem, lane, largest in _problems(drift):
+        for name, problem, lane, largest, estimated in _problems(drift):
             progress(f"{name} problem, drift {drift:g}", done / units)
             constants = _constants(problem, config.rounds)
             steps = [fraction * largest / constants["smoothness"] for fraction in fractions]
@@ -232,7 +229,7 @@ def _run(config: TheoryConfig, progress: Progress) -> Results:
                 here = {key: values[i, j] for key, values in columns.items()}
                 fraction = fractions[j] * largest  # of 1/L, as configured: also a key of the tables
                 judge = Judge(name, window, drift, fraction, within=fraction <= 1 + 1e-12)
-                checks += judge_statements(judge, problem, here, constants, step, window)
+                checks += judge_statements(judge, problem, here, constants, step, window, estimated)
                 sums = {key: here[key].sum(axis=1) for key in SUMS}
                 sums["bias"] = here["bias_now"].sum(axis=1) if "bias_now" in here else np.zeros(config.lanes)  # B_T
                 setting = {"problem": name, "drift": drift, "step": fraction, "window": window}
