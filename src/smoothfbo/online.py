@@ -129,7 +129,7 @@ class Online(eqx.Module):
             outer_loss=estimate.outer_loss,
             inner_residual=estimate.inner_residual,
             adjoint_residual=estimate.adjoint_residual,
-            converged=estimate.converged,
+            converged=estimate.converged & finite,
             finite=finite,
             skipped=following.skipped,
         )

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import at_least_single
@@ -130,8 +130,10 @@ def discounted_average(
         assert state.recent is not None
         assert state.older is not None
         length = jnp.clip(jnp.asarray(window, jnp.int32), 1, slots)
-        setting = None if state.setting is None else _setting(length, discount)
-        changes = jnp.asarray(False) if setting is None else _differ(setting, state.setting)
+        setting, changes = None, jnp.asarray(False)
+        if state.setting is not None:
+            setting = _setting(length, discount)
+            changes = (setting.window != state.setting.window) | (setting.discount != state.setting.discount)
 
         # The counter runs over [0, 2n): beyond n it only has to say "full" and where in the ring we are.
         slot, stored = state.rounds % slots, jnp.minimum(state.rounds, slots)
@@ -236,10 +238,6 @@ def _check_window(window: Any, capacity: int | None) -> int:
 
 def _setting(window: Any, discount: Number) -> _Setting:
     return _Setting(jnp.asarray(window, jnp.int32), jnp.asarray(discount, jnp.result_type(float)))
-
-
-def _differ(one: _Setting, other: _Setting) -> Bool[Array, ""]:
-    return (one.window != other.window) | (one.discount != other.discount)
 
 
 def _unless_outside(averages: PyTree, window: Any, slots: int) -> PyTree:

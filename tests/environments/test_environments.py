@@ -147,18 +147,33 @@ def test_adapter_passes_the_checks_of_gymnasium():
 
 
 @pytest.mark.parametrize(
-    "imports",
-    ["import gymnasium, smoothfbo", "import smoothfbo.environments, gymnasium", "import smoothfbo.environments"],
+    ("imports", "name"),
+    [
+        ("import gymnasium, smoothfbo.environments", NAME),
+        ("import smoothfbo.environments, gymnasium", NAME),
+        ("import gymnasium, smoothfbo", f"smoothfbo.environments:{NAME}"),
+        ("import smoothfbo, gymnasium", f"smoothfbo.environments:{NAME}"),
+        ("import gymnasium", f"smoothfbo.environments:{NAME}"),
+    ],
 )
-def test_adapter_is_found_by_its_name_and_loads_no_jax_before(imports):
+def test_adapter_is_found_by_its_name_and_loads_no_jax_before(imports, name):
+    """Whatever is imported first."""
     code = f"""
 {imports}
-import sys, gymnasium
+import sys
 assert "jax" not in sys.modules
-print(gymnasium.make({NAME!r}).spec.max_episode_steps)
+print(gymnasium.make({name!r}).spec.max_episode_steps)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout.strip() == "500", result.stderr
+
+
+def test_the_library_alone_registers_nothing():
+    """Neither order of imports may matter."""
+    for imports in ("gymnasium, smoothfbo", "smoothfbo, gymnasium"):
+        code = f"import {imports}; assert {NAME!r} not in gymnasium.registry"
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
 
 def test_times_may_be_plain_numbers_and_nonsense_is_refused():

@@ -242,9 +242,7 @@ def test_bad_estimators():
             make()
     with pytest.raises(TypeError, match=r"problem must be a smoothfbo.Problem, got None"):
         start(problem=None)
-    with pytest.raises(
-        ValueError, match=r"PointwiseAdjoint needs the same inputs in data.inner.x and data.outer.x"
-    ):
+    with pytest.raises(ValueError, match=r"PointwiseAdjoint needs the same inputs in data.inner.x and data.outer.x"):
         start(estimator=sf.Functional(linear(), sf.PointwiseAdjoint()))
     shifted = DATA._replace(outer=DATA.inner._replace(x=DATA.inner.x + 1))
     with pytest.raises(ValueError, match="PointwiseAdjoint needs the same inputs"):
