@@ -62,6 +62,107 @@ def test_converged_estimators_equal_the_closed_form(name, seed):
     assert np.isnan(result.adjoint_residual) if name.startswith("unrolled") else result.adjoint_residual < 1e-8
 
 
+UNCONVERGED = {
+    "functional": lambda: sf.Functional(trained_linear(2), linear()),
+    "implicit": lambda: sf.Implicit(trained_linear(2), sf.ConjugateGradient()),
+    "unrolled": lambda: sf.Unrolled(trained_linear(2)),
+    "explicit": lambda: sf.Explicit(trained_linear(2)),
+}
+
+
+@pytest.mark.parametrize("name", UNCONVERGED)
+def test_the_inner_residual_is_that_of_the_normal_equations(name):
+    """A linear function and squared errors: ∇L_in = Aθ − b, and J^T of the slope at zero is −b. In NumPy."""
+    ridge = Ridge.draw(17)
+    result, state = estimate(UNCONVERGED[name](), ridge)
+    a, b = ridge.system(OUTER)
+    expected = np.linalg.norm(a @ np.asarray(state.inner.params) - b) / np.linalg.norm(b)
+    assert 0.02 < expected < 0.9
+    np.testing.assert_allclose(result.inner_residual, expected, rtol=1e-9)
+    assert not bool(result.converged)
+    # without a fit the function is zero, and no better than zero
+    untrained = eqx.tree_at(lambda estimator: estimator.inner, UNCONVERGED[name](), trained_linear(0))
+    result, _ = estimate(untrained, ridge)
+    np.testing.assert_allclose(result.inner_residual, 1.0, rtol=1e-12)
+
+
+def softmax_problem(key):
+    x = jax.random.normal(key, (60, 2))
+    y = jnp.argmax(x @ jnp.array([[3.0, 0.0, -1.0], [0.0, 2.0, 1.0]]), axis=1)
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+
+    def inner_loss(outer, v, x, y):
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.exp(outer) * cross_entropy(v, y)
+
+    def outer_loss(outer, v, x, y):
+        with jax.numpy_dtype_promotion("standard"):
+            return cross_entropy(v, y)
+
+    return sf.Problem(inner_loss, outer_loss), sf.Data(sf.Samples(x[:40], y[:40]), sf.Samples(x[40:], y[40:]))
+
+
+@pytest.mark.parametrize("make", [lambda inner: sf.Functional(inner, linear_adjoint()), sf.Implicit, sf.Unrolled])
+def test_one_newton_step_on_a_softmax_is_not_called_converged(make, key):
+    problem, data = softmax_problem(key)
+    outer, residuals = jnp.zeros(()), {}
+    for steps in (1, 12):
+        estimator = make(sf.Linear(phi, prediction=jnp.zeros(3), ridge=1e-3, steps=steps))
+        state = estimator.init(problem, outer, data, key)
+        result, _ = call(estimator, problem, outer, state, data, key)
+        assert bool(result.converged) == (steps == 12)
+        residuals[steps] = float(result.inner_residual)
+    assert residuals[1] > 0.02
+    assert residuals[12] < 1e-8
+
+
+def linear_adjoint():
+    return sf.Linear(phi, ridge=1e-3)
+
+
+def test_networks_that_are_far_from_their_targets_are_not_called_converged(key):
+    """Few steps on few samples: residuals near 1, of the inner function and of the adjoint."""
+    data, outer = ridge_data(Ridge.draw(18)), jnp.asarray(OUTER)
+    network = sf.Network(lambda key: eqx.nn.MLP(2, "scalar", 16, 2, jnp.tanh, key=key), optax.adam(1e-4), 2)
+    estimator = sf.Functional(linear(), network)
+    result, _ = call(estimator, RIDGE_PROBLEM, outer, estimator.init(RIDGE_PROBLEM, outer, data, key), data, key)
+    assert float(result.inner_residual) < 1e-10
+    assert 0.2 < float(result.adjoint_residual) < 3
+    assert not bool(result.converged)
+    estimator = sf.Functional(network, linear())
+    result, _ = call(estimator, RIDGE_PROBLEM, outer, estimator.init(RIDGE_PROBLEM, outer, data, key), data, key)
+    assert float(result.adjoint_residual) < 1e-10
+    assert 0.2 < float(result.inner_residual) < 3
+    assert not bool(result.converged)
+
+
+def test_an_inverse_without_a_tolerance_is_judged_by_its_residual():
+    ridge = Ridge.draw(19)
+    for inverse, solved in (
+        (sf.IdentityInverse(), False),
+        (sf.NeumannSeries(terms=2, step=0.3), False),
+        (sf.NeumannSeries(terms=600, step=0.5), True),
+        (sf.ConjugateGradient(tolerance=0.5), True),
+        (sf.ConjugateGradient(tolerance=1e-9, max_steps=1), False),
+    ):
+        result, _ = estimate(sf.Implicit(linear(), inverse), ridge)
+        assert bool(result.converged) == solved, inverse
+
+
+def test_a_loss_without_a_slope_at_zero_has_no_residual(key):
+    """log v at v = 0: nothing to compare with, and nothing is claimed."""
+    samples = sf.Samples(jnp.ones((4, 1)), jnp.ones(4))
+    problem = sf.Problem(
+        lambda outer, v, x, y: v * jnp.exp(outer) - y * jnp.log(v), lambda outer, v, x, y: 0.5 * (v - y) ** 2
+    )
+    inner = sf.Network.from_pair(lambda key, x: jnp.ones(1), lambda params, x: params @ x, optax.sgd(0.1), 1)
+    estimator, data, outer = sf.Unrolled(inner), sf.Data(samples, samples), jnp.asarray(0.1)
+    result, _ = call(estimator, problem, outer, estimator.init(problem, outer, data, key), data, key)
+    assert np.isfinite(result.gradient)
+    assert np.isnan(result.inner_residual)
+    assert not bool(result.converged)
+
+
 def test_failed_solves_say_so():
     """Nothing finite, nothing converged; an adjoint where there is nothing to be adjoint to is not called solved."""
     ridge = Ridge.draw(16)

@@ -37,6 +37,8 @@ ESTIMATORS = {
     ),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
+    "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),
+    "implicit, identity": lambda: sf.Implicit(network(), sf.IdentityInverse()),
     "explicit": lambda: sf.Explicit(network()),
 }
 
@@ -236,6 +238,63 @@ def test_a_stationary_stream_converges_to_the_offline_solution(key):
         np.testing.assert_allclose(trace.outer_loss[-1], ridge.objective(np.asarray(final.learner.outer)))
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_predictions_are_those_of_the_inner_function(name, key):
+    """For a batch and for one input, from the state of a run and from that of the learner."""
+    algorithm = online(name)
+    final, _ = sf.run(algorithm, regression().source(), jnp.ones(4), rounds=3, key=key)
+    x = jax.random.normal(key, (5, 2))
+    params = final.learner.estimator.inner.params
+    one = algorithm.estimator.inner.bind(params)
+    expected = np.stack([one(row) for row in x])
+    assert np.ptp(expected) > 0
+    np.testing.assert_allclose(algorithm.predict(final, x), expected, rtol=1e-10)
+    np.testing.assert_array_equal(algorithm.predict(final.learner, x), algorithm.predict(final, x))
+    np.testing.assert_allclose(algorithm.predictor(final)(x[2]), expected[2], rtol=1e-12)
+    np.testing.assert_allclose(algorithm.predictor(final.learner)(x[2]), expected[2], rtol=1e-12)
+    # lanes
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), final)
+    lanes = jax.vmap(lambda state: algorithm.predict(state, x))(states)
+    np.testing.assert_allclose(lanes[1], expected, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_what_cannot_be_predicted(key):
+    oracle = sf.Online(estimator=sf.Oracle(lambda outer, data, key: outer), optimiser=optax.sgd(0.1))
+    state = oracle.init(jnp.ones(2), jnp.zeros(()), key)
+    for predict in (lambda: oracle.predict(state, jnp.ones((3, 2))), lambda: oracle.predictor(state)):
+        with pytest.raises(TypeError, match="Oracle has no inner function, so there is nothing to predict with"):
+            predict()
+    algorithm = online("functional, linear")
+    final = sf.start(algorithm, regression().source(), jnp.ones(4), key)
+    with pytest.raises(ValueError, match=r"the inner function cannot be evaluated at x=.*\[3\]"):
+        algorithm.predict(final, jnp.ones((5, 3)))
+    with pytest.raises(ValueError, match="x is a scalar; its first axis must be the samples"):
+        algorithm.predict(final, 1.0)
+
+
+def test_a_function_of_the_user_may_bring_the_problem_of_the_round(key):
+    """The same as a source with a state that does."""
+    samples = sf.Samples(jnp.ones((3, 2)), jnp.ones(3))
+
+    def with_problem(round, key):
+        centre = 1.0 + round.astype(float)
+        return sf.Round(
+            sf.Data(samples, samples), sf.Problem(Target(centre), lambda outer, v, x, y: 0.5 * (v - y) ** 2)
+        )
+
+    algorithm = sf.Online(
+        sf.Problem(Target(jnp.ones(())), lambda outer, v, x, y: 0.5 * (v - y) ** 2),
+        sf.Functional(sf.Linear(lambda x: x[:1]), sf.PointwiseAdjoint()),
+        optax.sgd(0.01),
+    )
+    _, trace = sf.run(algorithm, with_problem, jnp.asarray(0.2), rounds=5, key=key)
+    outer = 0.2
+    for t in range(5):
+        np.testing.assert_allclose(trace.outer[t], outer, rtol=1e-10)
+        outer -= 0.01 * (1 + t) * ((1 + t) * outer - 1)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_round_that_is_not_finite_is_skipped_and_counted(bad, key):
     """λ stays, the warm start survives, the next round goes on as if the optimiser had seen a zero gradient."""
@@ -362,7 +421,15 @@ def test_what_is_not_recorded_is_not_computed(key):
         run = jax.jit(lambda state: sf.run(algorithm, stream, rounds=3, state=state, record=record))
         return run.lower(state).compile().cost_analysis()["flops"]
 
-    assert operations(lambda state, info: info.outer) < 0.95 * operations(lambda state, info: info)
+    few, all_of_it = operations(lambda state, info: info.outer), operations(lambda state, info: info)
+    assert few < 0.95 * all_of_it
+    # each residual is two gradients, and nothing else needs them
+    adjoint = operations(lambda state, info: (info.outer, info.adjoint_residual))
+    inner = operations(lambda state, info: (info.outer, info.inner_residual))
+    assert few < 0.99 * adjoint
+    assert few < 0.99 * inner
+    losses = operations(lambda state, info: info._replace(inner_residual=None, adjoint_residual=None, converged=None))
+    assert losses < 0.95 * all_of_it
 
 
 def test_states_can_be_donated_from_the_first_round_on(key):
