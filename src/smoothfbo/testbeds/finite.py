@@ -162,7 +162,7 @@ class FiniteBilevel(AbstractTestbed):
             column = slope[:, j]
             others = shift + slope @ sines - column * sines[j]
 
-            def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
                 low, high = ends
                 middle = (low + high) / 2  # an angle
                 # √(1 − s²) times the derivative in s, which has the same sign
@@ -174,7 +174,7 @@ class FiniteBilevel(AbstractTestbed):
             low, high = jax.lax.fori_loop(0, 60, halve, ends)
             return jnp.sin((low + high) / 2)
 
-        def sweep(_: int, sines: Array) -> Array:
+        def sweep(_: Array, sines: Array) -> Array:
             return jax.lax.fori_loop(0, self.dimension, lambda j, s: s.at[j].set(bisect(s, j)), sines)
 
         return jnp.arcsin(jax.lax.fori_loop(0, SWEEPS, sweep, jnp.zeros(self.dimension)))

@@ -116,7 +116,11 @@ class DriftingRegression(AbstractTestbed):
 
     def initial(self) -> Array:
         """All weights one; the decay starts at a small rate (at 0, weights are one, too, but on the border of Λ)."""
-        return self._by_weighting({per_lag: jnp.ones(self.lags), decay: jnp.asarray(0.05)}, "a λ to start from")
+        if self.weighting is per_lag:
+            return jnp.ones(self.lags)
+        if self.weighting is decay:
+            return jnp.asarray(0.05)
+        raise self._unknown("a λ to start from")
 
     def solution(
         self, round: Int[Array, ""], outer: Array, x: Float[Array, "*batch inputs"]
@@ -153,8 +157,9 @@ class DriftingRegression(AbstractTestbed):
         Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
         truths comes closer to f_t; a drift that comes back has such mixtures.
         """
-        shares = smallest_on_simplex(self.discrepancy(round))
-        return self._by_weighting({per_lag: shares}, "the best λ")
+        if self.weighting is not per_lag:
+            raise self._unknown("the best λ")
+        return smallest_on_simplex(self.discrepancy(round))
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
@@ -186,10 +191,8 @@ class DriftingRegression(AbstractTestbed):
         moved = jnp.sqrt(jax.vmap(lambda round: self.discrepancy(round)[0, 0])(times))
         return jax.vmap(lambda t: jnp.max(jax.lax.dynamic_slice(moved, (t,), (self.lags,))))(jnp.arange(rounds - 1))
 
-    def _by_weighting(self, values: dict[Weighting, Array], what: str) -> Array:
-        if self.weighting not in values:
-            raise NotImplementedError(f"DriftingRegression does not know {what} for weighting={self.weighting!r}.")
-        return values[self.weighting]
+    def _unknown(self, what: str) -> NotImplementedError:
+        return NotImplementedError(f"DriftingRegression does not know {what} for weighting={self.weighting!r}.")
 
 
 class RegressionSource(AbstractSource):

@@ -14,7 +14,7 @@ def smallest_on_simplex(matrix: Float[Array, "n n"], steps: int = 2_000) -> Floa
     """
     diagonal = jnp.diagonal(matrix)
 
-    def step(_: int, shares: Array) -> Array:
+    def step(_: Array, shares: Array) -> Array:
         slopes = matrix @ shares
         best, worst = jnp.argmin(slopes), jnp.argmax(jnp.where(shares > 0, slopes, -jnp.inf))
         gain = slopes[worst] - slopes[best]
