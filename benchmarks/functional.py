@@ -48,8 +48,8 @@ class Runs:
         stream = make_stream(self._config, shape, numbers)
         algorithm = make_algorithm(self._config, shape, numbers, stream, capacity=1)
         key = jax.random.fold_in(jax.random.key(numbers.seed), 1)
-        state = start(algorithm, stream, initial_outer(self._config, shape), key)
-        return run_online(algorithm, stream, rounds=self._config.rounds, state=state, record=_record)[1]
+        state = start(algorithm, stream.source(), initial_outer(self._config, shape), key)
+        return run_online(algorithm, stream.source(), rounds=self._config.rounds, state=state, record=_record)[1]
 
     def cosines(self) -> list[float]:
         """One for each seed: the mean over the second half of its rounds, as the experiment measures it."""
@@ -70,7 +70,7 @@ def configuration(method: str, effort: int, rounds: int) -> RegressionConfig:
 def _record(state: State, info: Info) -> dict[str, Any]:
     """No losses: what is not recorded is not computed, and must not be timed."""
     del state
-    return {"outer": info.outer, "raw": info.hypergradient, "used": info.used, "skipped": info.skipped}
+    return {"outer": info.outer, "raw": info.gradient, "used": info.smoothed, "skipped": info.skipped}
 
 
 def run(quick: bool) -> measure.Result:

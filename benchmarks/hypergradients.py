@@ -66,7 +66,7 @@ def smoothfbo(family: str, ridge: Ridge) -> Prepared:
 
     import smoothfbo as sf
     from smoothfbo.functions.base import FunctionState
-    from smoothfbo.hypergradients import ImplicitState
+    from smoothfbo.hypergradients import ImplicitState, InnerState
 
     def inner_loss(log_weights: Any, v: Any, x: Any, y: tuple[Any, Any]) -> Any:
         del x
@@ -79,15 +79,15 @@ def smoothfbo(family: str, ridge: Ridge) -> Prepared:
 
     problem = sf.Problem(inner_loss, outer_loss)
     optimiser, steps = optax.sgd(STEP), STEPS if family == "unrolled" else 0
-    inner = sf.Network(
-        (lambda _, x: jnp.zeros_like(x), lambda parameters, x: x @ parameters), optimiser, steps,
+    inner = sf.Network.from_pair(
+        lambda _, x: jnp.zeros_like(x), lambda parameters, x: x @ parameters, optimiser, steps,
         penalty=lambda parameters: 0.5 * RIDGE * jnp.sum(parameters**2),
     )  # fmt: skip
     estimator = {
         "conjugate gradients": lambda: sf.Implicit(
             inner, sf.ConjugateGradient(tolerance=TOLERANCE, max_steps=MAX_STEPS)
         ),
-        "Neumann series": lambda: sf.Implicit(inner, sf.Neumann(terms=TERMS, step=STEP)),
+        "Neumann series": lambda: sf.Implicit(inner, sf.NeumannSeries(terms=TERMS, step=STEP)),
         "unrolled": lambda: sf.Unrolled(inner),
     }[family]()
     hypergradient = jax.jit(lambda *arguments: estimator(problem, *arguments)[0].gradient)
@@ -98,7 +98,7 @@ def smoothfbo(family: str, ridge: Ridge) -> Prepared:
         data = sf.Data(sf.Samples(ridge.x, (draw.y, numbers)), sf.Samples(ridge.x_outer, draw.y_outer))
         memory = optimiser.init(zero)
         implicit = ImplicitState(FunctionState(draw.solution, memory), zero)
-        return draw.log_weights, FunctionState(zero, memory) if steps else implicit, data, key
+        return draw.log_weights, InnerState(FunctionState(zero, memory)) if steps else implicit, data, key
 
     every = list(map(arguments, ridge.draws))
     return lambda draw: np.asarray(hypergradient(*every[draw]))

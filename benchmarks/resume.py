@@ -28,7 +28,7 @@ def run(folder: Path, how: str) -> None:
     from smoothfbo.harness.study import Progress, Run
     from smoothfbo.studies.cartpole.program import study
 
-    def tell(progress: Progress) -> None:
+    def on_progress(progress: Progress) -> None:
         nonlocal seen
         total = progress.total or 0
         if how == "resume" and not progress.compiling and seen is None:
@@ -40,7 +40,7 @@ def run(folder: Path, how: str) -> None:
 
     seen: int | None = None
     runner.CHECKPOINT_SHARE = 1.0  # as often as they take no more time than the rest
-    runner.execute(study(CONFIG), Run(CONFIG, folder, "python -m benchmarks.resume", tell))
+    runner.execute(study(CONFIG), Run(CONFIG, folder, "python -m benchmarks.resume", on_progress))
 
 
 def main() -> None:

@@ -112,11 +112,11 @@ def tiny(rounds: int, window: int) -> tuple[Callable[[], Any], Callable[[Any], A
     algorithm = Online(None, problem.oracle(), optax.chain(window_average(window), optax.sgd(1 / (2 * window))))
 
     def begin() -> Any:
-        return start(algorithm, problem.stream, jnp.zeros(problem.dimension), jax.random.key(5_000))
+        return start(algorithm, problem.source(), jnp.zeros(problem.dimension), jax.random.key(5_000))
 
     def go_on(state: Any) -> Any:
         record = lambda state, info: info.outer  # noqa: ARG005, E731
-        return run_online(algorithm, problem.stream, rounds=rounds, state=state, record=record)
+        return run_online(algorithm, problem.source(), rounds=rounds, state=state, record=record)
 
     return begin, go_on
 

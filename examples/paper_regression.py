@@ -45,17 +45,19 @@ def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
     stream = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
 
     def record(state: sf.State, info: sf.Info) -> dict[str, jax.Array]:
-        objective, exact = jax.value_and_grad(stream.objective)(info.outer, info.round)
-        cosine = jnp.vdot(info.used, exact) / (info.used_norm * jnp.linalg.norm(exact) + 1e-30)
+        objective, exact = jax.value_and_grad(stream.objective, argnums=1)(info.round, info.outer)
+        cosine = jnp.vdot(info.smoothed, exact) / (info.smoothed_norm * jnp.linalg.norm(exact) + 1e-30)
         return {
             "excess": objective - stream.noise**2,
             "cosine": cosine,
-            "proxy": info.used_norm**2,
+            "proxy": info.smoothed_norm**2,
             "weights": info.outer,
         }
 
     def lane(key: jax.Array) -> dict[str, jax.Array]:
-        return sf.run(algorithm(stream, window), stream, jnp.ones(LAGS), rounds=rounds, key=key, record=record)[1]
+        return sf.run(
+            algorithm(stream, window), stream.source(), jnp.ones(LAGS), rounds=rounds, key=key, record=record
+        )[1]
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(lane))(keys))
 

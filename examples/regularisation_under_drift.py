@@ -48,7 +48,7 @@ def main() -> None:
     def predict(weight, x):
         return {"logit": weight @ x, "weight": weight}
 
-    logistic = sf.Network((lambda key, x: jnp.zeros(FEATURES), predict), optax.sgd(0.5), steps=30)
+    logistic = sf.Network.from_pair(lambda key, x: jnp.zeros(FEATURES), predict, optax.sgd(0.5), steps=30)
 
     algorithm = sf.Online(
         sf.Problem(inner_loss, outer_loss),
@@ -63,7 +63,7 @@ def main() -> None:
         return sf.run(algorithm, stream, start, rounds=ROUNDS, key=key)[1]
 
     tuned = jax.jit(jax.vmap(lambda key: lane(key, algorithm)))(keys)
-    fixed_optimiser = sf.Online(algorithm.problem, algorithm.hypergradient, optax.set_to_zero())
+    fixed_optimiser = sf.Online(algorithm.problem, algorithm.estimator, optax.set_to_zero())
     fixed = jax.jit(jax.vmap(lambda key: lane(key, fixed_optimiser)))(keys)
 
     half = ROUNDS // 2

@@ -38,5 +38,5 @@ def half_squares(ridge: float):
 
 def trained_linear(steps: int, rate: float = 0.5, ridge: float = 0.1, **options) -> sf.Network:
     """The same family of functions as `linear`, as an (init, apply) pair trained by gradient descent."""
-    pair = (lambda key, x: jnp.zeros(3), lambda params, x: params @ phi(x))
-    return sf.Network(pair, optax.sgd(rate), steps, penalty=half_squares(ridge), **options)
+    init, apply = (lambda key, x: jnp.zeros(3)), (lambda params, x: params @ phi(x))
+    return sf.Network.from_pair(init, apply, optax.sgd(rate), steps, penalty=half_squares(ridge), **options)

@@ -31,8 +31,8 @@ estimators = [
     sf.Functional(network, lambda module: sf.Linear(sf.last_hidden(module), ridge=1e-2)),
     sf.Functional(linear, linear),
     sf.Implicit(network, sf.ConjugateGradient(ridge=1e-2)),
-    sf.Implicit(network, sf.Neumann(terms=5, step=0.1)),
-    sf.Implicit(network, sf.Identity()),
+    sf.Implicit(network, sf.NeumannSeries(terms=5, step=0.1)),
+    sf.Implicit(network, sf.IdentityInverse()),
     sf.Unrolled(network),
     sf.Explicit(network),
 ]
@@ -45,8 +45,8 @@ def same_samples(round, key):
     samples = sf.Samples(jax.random.normal(key, (32, 5)), jax.random.normal(key, (32, 1)))
     return sf.Data(samples, samples)
 
-settings = [(stream.problem(), estimator, stream) for estimator in estimators]
-settings.append((paired, sf.Functional(network, sf.Pointwise()), same_samples))
+settings = [(stream.problem(), estimator, stream.source()) for estimator in estimators]
+settings.append((paired, sf.Functional(network, sf.PointwiseAdjoint()), same_samples))
 settings.append((None, sf.Oracle(lambda outer, data, key: outer + jax.random.normal(key, outer.shape)), lambda t, k: t))
 for problem, estimator, source in settings:
     optimiser = optax.chain(sf.window_average(10), optax.sgd(1e-1))

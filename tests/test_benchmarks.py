@@ -43,7 +43,7 @@ def layers(network, vector, sizes):
 
 def networks(learner, stream, state):
     """All layers of both Q networks and of the world model, with our parameters."""
-    q, model = np.asarray(inner_parameters(state.hypergradient)), np.asarray(state.outer)
+    q, model = np.asarray(inner_parameters(state.estimator)), np.asarray(state.outer)
     for network, vector in zip(learner.q.networks, q, strict=True):
         yield from layers(network, vector, stream.q.network.sizes)
     for network, vector in zip((learner.model.transition, learner.model.reward), model, strict=True):
@@ -74,8 +74,8 @@ def test_the_study_in_pytorch_computes_what_ours_does(torch_study, key, compiled
         for k, n in zip(keys[:2], (stream.model, stream.q), strict=True)
     )
     state, world, _ = start(algorithm, stream, model, keys[2])
-    inner = state.hypergradient.inner._replace(params=q)
-    state = state._replace(hypergradient=state.hypergradient._replace(inner=inner))
+    inner = state.estimator.inner._replace(params=q)
+    state = state._replace(estimator=state.estimator._replace(inner=inner))
 
     learner = (torch_study.CompiledLearner if compiled else torch_study.Learner)(CONFIG)
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_the_study_in_pytorch_computes_what_ours_does(torch_study, key, compiled
     learner.target.load_state_dict(learner.q.state_dict())
 
     for _ in range(3):
-        world, data, problem = stream(world, state.round, keys[3], state)
+        world, (data, problem) = stream(world, state.round, state, keys[3])
         state, info = algorithm.step(state, data, problem)
         (x, action), y = data.inner
         batch = [torch.tensor(np.asarray(leaf)) for leaf in (x, action, y.next_observation, y.reward, y.terminated)]

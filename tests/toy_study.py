@@ -56,8 +56,8 @@ def toy(speed: float = 1.0) -> Study:
     return Study("toy", config, [program("a", [1, 2, 3]), program("b", [4])], measure, summarise)
 
 
-def execute(study, folder, watch=lambda program, records: None, tell=lambda progress: None):
-    runner.execute(study, Run(study.config, folder, "smoothfbo toy", tell, watch))
+def execute(study, folder, on_records=lambda program, records: None, on_progress=lambda progress: None):
+    runner.execute(study, Run(study.config, folder, "smoothfbo toy", on_progress, on_records))
 
 
 class Kill(Exception):
@@ -68,13 +68,13 @@ def stop_after(chunks):
     """What watches the runner; it raises like a crash after some chunks."""
     seen = 0
 
-    def watch(program, records):
+    def on_records(program, records):
         nonlocal seen
         seen += 1
         if seen == chunks:
             raise Kill
 
-    return watch
+    return on_records
 
 
 def same_results(first, second):

@@ -3,58 +3,67 @@
 The public names are imported when they are first used: `smoothfbo --help` needs no jax.
 """
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from smoothfbo.errors import renamed_attributes
+
 if TYPE_CHECKING:
+    from smoothfbo.batching import batched
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
-        AbstractHypergradient,
+        AbstractEstimator,
         ConjugateGradient,
         Estimate,
         Explicit,
+        FittedAdjoint,
         Functional,
-        Identity,
+        IdentityInverse,
         Implicit,
-        Neumann,
+        NeumannSeries,
         Oracle,
-        Pointwise,
+        PointwiseAdjoint,
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Data, Problem, Samples
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
-    from smoothfbo.source import AbstractStream
+    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbstractEstimator",
     "AbstractFunction",
-    "AbstractHypergradient",
-    "AbstractStream",
+    "AbstractSource",
     "ConjugateGradient",
     "Data",
     "Estimate",
     "Explicit",
+    "FittedAdjoint",
+    "FunctionSource",
     "Functional",
-    "Identity",
+    "IdentityInverse",
     "Implicit",
     "Info",
     "Linear",
     "Network",
-    "Neumann",
+    "NeumannSeries",
     "Online",
     "Oracle",
-    "Pointwise",
+    "PointwiseAdjoint",
     "Problem",
+    "RecordedSource",
+    "Round",
     "RunState",
     "Samples",
     "State",
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
+    "as_source",
+    "batched",
     "discounted_average",
     "last_hidden",
     "mixed_average",
@@ -67,40 +76,54 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
+        "batching": ("batched",),
         "stream.estimators": ("StreamClassifier", "StreamRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
         "hypergradients": (
-            "AbstractHypergradient",
+            "AbstractEstimator",
             "ConjugateGradient",
             "Estimate",
             "Explicit",
+            "FittedAdjoint",
             "Functional",
-            "Identity",
+            "IdentityInverse",
             "Implicit",
-            "Neumann",
+            "NeumannSeries",
             "Oracle",
-            "Pointwise",
+            "PointwiseAdjoint",
             "Unrolled",
         ),
-        "source": ("AbstractStream",),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Data", "Problem", "Samples"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
+        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
     }.items()
     for name in names
 }
 
+_renamed = renamed_attributes(
+    "smoothfbo",
+    {
+        "AbstractHypergradient": "AbstractEstimator",
+        "AbstractStream": "AbstractSource",
+        "Fitted": "FittedAdjoint",
+        "FunctionStream": "FunctionSource",
+        "Identity": "IdentityInverse",
+        "Neumann": "NeumannSeries",
+        "Pointwise": "PointwiseAdjoint",
+        "RecordedStream": "RecordedSource",
+        "as_stream": "as_source",
+        "streams": "smoothfbo.testbeds",
+    },
+)
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'smoothfbo' has no attribute {name!r}")
+        return _renamed(name)
     value = globals()[name] = getattr(import_module(f"smoothfbo.{_HOME[name]}"), name)
     return value
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-if "gymnasium" in sys.modules:  # whoever has imported it finds our environments there
-    import_module("smoothfbo.environments")

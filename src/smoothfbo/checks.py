@@ -68,6 +68,11 @@ def require_finite(tree: PyTree, name: str) -> None:
             raise ValueError(f"{path} must be finite, got {values[first]}{where} ({int(bad.sum())} such values).")
 
 
+def is_key(value: object) -> bool:
+    """Whether `value` is a typed JAX key, as `jax.random.key` makes it."""
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
 def require_key(key: object, name: str) -> None:
     """A PRNG key of JAX's default generator (its bits are stored without the name of the generator)."""
     if not isinstance(key, jax.Array) or jnp.shape(key) not in ((), (2,)):

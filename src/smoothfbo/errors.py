@@ -1,8 +1,30 @@
 """Errors that the user can fix."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 
 class UsageError(ValueError):
     """A wrong option, folder or file, as one sentence that names an option in backticks.
 
     The command line prints it, with options as flags, and exits with status 2.
     """
+
+
+def renamed_attributes(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's `__getattr__`: an old name gives one line with the new one."""
+
+    def find(name: str) -> Any:
+        if name in names:
+            raise AttributeError(f"{module}.{name} is called {names[name]} since version 1.0.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return find
+
+
+def refuse_keywords(owner: str, given: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
+    """Raise for keywords that `owner` does not have; an old one gives one line with what to write now."""
+    for name in given:
+        if name in renamed:
+            raise TypeError(f"{owner} has no argument {name!r} since version 1.0: use {renamed[name]}.")
+        raise TypeError(f"{owner} got an unexpected keyword argument {name!r}.")

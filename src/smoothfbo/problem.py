@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
+from smoothfbo.batching import batched
 
 Loss: TypeAlias = Callable[[PyTree, PyTree, PyTree, PyTree], Float[Array, ""]]
 
@@ -51,7 +52,7 @@ class Problem(eqx.Module):
     Both losses take `(outer, prediction, x, y)` of ONE sample and return a scalar. A loss may itself be a
     pytree, e.g. an Equinox module: what changes in it from round to round (a lagged target network, say) is
     then a leaf of the problem of that round. Where there is a faster way than `jax.vmap` it may have a method
-    `of_all`, which takes all samples at once and gives their losses; it must give the same.
+    `batch(outer, predictions, x, y)`, which gives the losses of all samples at once (see `smoothfbo.batched`).
     """
 
     inner_loss: Loss
@@ -89,14 +90,21 @@ class Problem(eqx.Module):
         return jax.grad(coupling)(outer)
 
 
-def losses(loss: Loss, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, " samples"]:
-    """Of every sample: by the loss' own `of_all`, or else by `jax.vmap`."""
-    of_all = getattr(loss, "of_all", None) or jax.vmap(loss, in_axes=(None, 0, 0, 0))
-    return of_all(outer, predictions, *samples)
+class LossAt(eqx.Module):
+    """A loss of `(prediction, x, y)`: that of the problem, with the outer variable filled in."""
+
+    loss: Loss
+    outer: PyTree
+
+    def __call__(self, prediction: PyTree, x: PyTree, y: PyTree) -> Float[Array, ""]:
+        return self.loss(self.outer, prediction, x, y)
+
+    def batch(self, predictions: PyTree, x: PyTree, y: PyTree) -> Float[Array, " samples"]:
+        return batched(self.loss, in_axes=(None, 0, 0, 0))(self.outer, predictions, x, y)
 
 
 def _mean(loss: Loss, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
-    return jnp.mean(losses(loss, outer, predictions, samples))
+    return jnp.mean(LossAt(loss, outer).batch(predictions, *samples))
 
 
 def check_data(data: Data) -> None:
@@ -132,20 +140,27 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
             raise ValueError(
                 f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)}."
             )
-        of_all = getattr(loss, "of_all", None)
-        if of_all is not None:
-            _check_of_all(f"{name}.of_all", of_all, outer, prediction, samples)
+        if hasattr(loss, "of_all"):
+            raise TypeError(f"{name}.of_all is called {name}.batch since version 1.0.")
+        _check_batch(name, loss, outer, prediction, samples)
 
 
-def _check_of_all(name: str, of_all: Loss, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
+def _check_batch(name: str, loss: Loss, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
+    """Raise if the loss has a method `batch` that does not give one number for each sample."""
+    if not callable(getattr(loss, "batch", None)):
+        return
+
     def repeated(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((samples.size, *leaf.shape), leaf.dtype)
 
     predictions = jax.tree.map(repeated, prediction)
-    values = checks.abstract_call(of_all, name, outer=outer, predictions=predictions, x=samples.x, y=samples.y)
+    at_all = batched(loss, in_axes=(None, 0, 0, 0))
+    values = checks.abstract_call(
+        at_all, f"{name}.batch", outer=outer, predictions=predictions, x=samples.x, y=samples.y
+    )
     if not isinstance(values, jax.ShapeDtypeStruct) or values.shape != (samples.size,):
         raise ValueError(
-            f"{name} must return one loss for each of the {samples.size} samples, got {checks.describe(values)}."
+            f"{name}.batch must return one loss for each of the {samples.size} samples, got {checks.describe(values)}."
         )
 
 

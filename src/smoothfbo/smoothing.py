@@ -2,44 +2,49 @@
 
     g̃_t = (1/W) Σ_{i<w} η^i ĝ_{t−i}(λ_{t−i})          (Algorithm 3; η = 1 in the paper)
 
-Every gradient is stored where it was computed. An update costs O(d) whatever w is: a ring buffer of w
-gradients, and two running sums. The ring is read as blocks of w rounds. `recent` sums the current block as it
-fills; `older` is what the window still holds of the block before, from which one gradient leaves per round.
-When a block is full, `recent` IS the sum of the window, and becomes `older`. So no rounding error outlives 2w
-rounds, and within them compensated summation keeps it at the level of one addition.
+Every gradient is stored where it was computed. An update costs O(d) whatever w is: a ring buffer of
+gradients, slot t mod its size, and two running sums. Rounds are read as blocks of w. `recent` sums the current
+block as it fills; `older` is what the window still holds of the block before, from which one gradient leaves per
+round. When a block is full, `recent` IS the sum of the window, and becomes `older`. So no rounding error outlives
+2w rounds, and within them compensated summation keeps it at the level of one addition.
+
+Where w or η may change while it runs, a round in which they do starts a new block, and sums `older` from the ring:
+O(w·d) in that round alone.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import at_least_single
+from smoothfbo.sums import RunningSum, decay_and_add, gradient_at, sum_of_past, total_weight
 from smoothfbo.types import Number
 
 
-class _Sum(NamedTuple):
-    """A running sum and the rounding errors it has made so far (compensated summation)."""
+class _Setting(NamedTuple):
+    """With which window and discount the sums were made."""
 
-    value: PyTree
-    error: PyTree
+    window: Int[Array, ""]
+    discount: Float[Array, ""]
 
 
 class SmoothingState(NamedTuple):
     """State of `window_average` and `discounted_average`; `average` is the gradient last handed on.
 
-    A window of one needs nothing else: the other parts are None.
+    A ring of one slot needs nothing else: the other parts are None. `setting` is None where it cannot change.
     """
 
-    rounds: Int[Array, ""]  # so far, and once the window is full, modulo its length
-    history: PyTree  # the last w gradients, slot t mod w
+    rounds: Int[Array, ""]  # so far, and once the ring of n slots is full, n + (rounds mod n)
+    position: Int[Array, ""]  # of the next gradient in its block, from 0
+    setting: _Setting | None
+    history: PyTree  # the last n gradients, slot t mod n
     leaving: PyTree  # the gradient that leaves the window in the next round
-    recent: _Sum | None
-    older: _Sum | None
+    recent: RunningSum | None
+    older: RunningSum | None
     average: PyTree
 
 
@@ -64,7 +69,9 @@ def window_average(
     - `normalise`: divide by w from the first round on, as the paper does ("window": missing gradients count
       as zero), or by the number of gradients stored so far ("filled").
     - `capacity`: give it to make the window itself a traced number, e.g. to vmap over windows: memory for
-      `capacity` gradients is reserved and any window up to it can be used.
+      `capacity` gradients is reserved and any window up to it can be used. It may change from round to round, e.g. by
+      `optax.inject_hyperparams`: the average is that of the last w_t gradients in every round t. A traced window that
+      is below 1 or above `capacity` gives NaN, so that the round is skipped.
     """
     return discounted_average(window, 1.0, normalise=normalise, capacity=capacity)
 
@@ -78,18 +85,24 @@ def discounted_average(
 ) -> optax.GradientTransformation:
     """Discounted average of the last `window` gradients: (1/W) Σ_{i<w} η^i ĝ_{t−i}, W = Σ_{i<w} η^i (SOBOW).
 
-    `discount` is η in [0, 1] and may be traced; the other arguments are those of `window_average`.
+    `discount` is η in [0, 1]. It may be traced, and change from round to round as the window may: η is then that of
+    round t for all of the window. The other arguments are those of `window_average`.
     """
     slots = _check_window(window, capacity)
     checks.require_range(discount, "discount", 0.0, 1.0)
     if normalise not in ("window", "filled"):
         raise ValueError(f"normalise must be 'window' or 'filled', got normalise={normalise!r}.")
 
+    is_fixed = capacity is None and isinstance(discount, (int, float))
+
     def init(params: PyTree) -> SmoothingState:
         if jax.tree.leaves(params):  # none if optax.multi_transform sends everything elsewhere
             checks.require_floating(params, "params")
 
         # A buffer of its own for every part, so that a state can be donated.
+        def count() -> Array:
+            return jnp.zeros((), jnp.int32)
+
         def zeros() -> PyTree:
             return jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
 
@@ -97,43 +110,58 @@ def discounted_average(
             return jax.tree.map(lambda p: jnp.zeros(p.shape, at_least_single(p.dtype)), params)
 
         if slots == 1:
-            return SmoothingState(jnp.zeros((), jnp.int32), None, None, None, None, average=zeros())
+            return SmoothingState(count(), count(), None, None, None, None, None, average=zeros())
         return SmoothingState(
-            rounds=jnp.zeros((), jnp.int32),
+            rounds=count(),
+            position=count(),
+            setting=None if is_fixed else _setting(0, 0.0),
             history=jax.tree.map(lambda p: jnp.zeros((slots, *p.shape), p.dtype), params),
             leaving=zeros(),
-            recent=_Sum(wide(), wide()),
-            older=_Sum(wide(), wide()),
+            recent=RunningSum(wide(), wide()),
+            older=RunningSum(wide(), wide()),
             average=zeros(),
         )
 
     def update(updates: PyTree, state: SmoothingState, params: PyTree | None = None) -> tuple[PyTree, SmoothingState]:
         del params
         if slots == 1:  # the gradient passes as it is, infinities included
-            return updates, state._replace(average=updates)
+            averages = _unless_outside(updates, window, slots)
+            return averages, state._replace(average=averages)
         assert state.recent is not None
         assert state.older is not None
-        length = jnp.asarray(window, jnp.int32)
-        # The counter runs over [0, 2w): beyond w it only has to say "full" and where in the block we are.
-        rounds = jnp.where(state.rounds + 1 == 2 * length, length, state.rounds + 1)
-        slot, next_slot = (jnp.where(n >= length, n - length, n) for n in (state.rounds, rounds))
+        length = jnp.clip(jnp.asarray(window, jnp.int32), 1, slots)
+        setting, changes = None, jnp.asarray(False)
+        if state.setting is not None:
+            setting = _setting(length, discount)
+            changes = (setting.window != state.setting.window) | (setting.discount != state.setting.discount)
+
+        # The counter runs over [0, 2n): beyond n it only has to say "full" and where in the ring we are.
+        slot, stored = state.rounds % slots, jnp.minimum(state.rounds, slots)
+        rounds = jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)
         history = jax.tree.map(lambda h, g: jax.lax.dynamic_update_index_in_dim(h, g, slot, 0), state.history, updates)
         # What leaves in the next round is read now, after the write: a read before it, of the buffer that is
         # about to change, makes XLA copy all of the buffer in every round.
-        leaving = jax.tree.map(lambda h: jax.lax.dynamic_index_in_dim(h, next_slot, keepdims=False), history)
-        starts_block = slot == 0
-        older = _choose(starts_block, state.recent, state.older)
-        recent = _choose(starts_block, jax.tree.map(jnp.zeros_like, state.recent), state.recent)
-        older = _decay_and_add(older, discount, state.leaving, lambda eta: -(eta ** length.astype(eta.dtype)))
-        recent = _decay_and_add(recent, discount, updates, jnp.ones_like)
-        stored = jnp.minimum(state.rounds + 1, length) if normalise == "filled" else length
+        leaving = gradient_at(history, slots, slot + 1 - length)
+
+        position = jnp.where(changes, 0, state.position)
+        starts_block = position == 0
+        older = optax.tree.where(starts_block, state.recent, state.older)
+        recent = optax.tree.where(starts_block, optax.tree.zeros_like(state.recent), state.recent)
+        older = decay_and_add(older, discount, state.leaving, lambda eta: -(eta ** length.astype(eta.dtype)))
+        if setting is not None:
+            past = jnp.where(changes, jnp.minimum(stored, length - 1), 0)
+            anew = sum_of_past(history, slots, slot, past, discount, like=older)
+            older = optax.tree.where(changes, anew, older)
+        recent = decay_and_add(recent, discount, updates, jnp.ones_like)
+        terms = jnp.minimum(stored + 1, length) if normalise == "filled" else length
 
         def average(new: Array, new_error: Array, old: Array, old_error: Array, update: Array) -> Array:
             total = (new + old) + (new_error + old_error)
-            return (total / _total_weight(discount, stored, total.dtype)).astype(update.dtype)
+            return (total / total_weight(discount, terms, total.dtype)).astype(update.dtype)
 
-        averages = jax.tree.map(average, *recent, *older, updates)
-        return averages, SmoothingState(rounds, history, leaving, recent, older, averages)
+        averages = _unless_outside(jax.tree.map(average, *recent, *older, updates), window, slots)
+        position = jnp.where(position + 1 == length, 0, position + 1)
+        return averages, SmoothingState(rounds, position, setting, history, leaving, recent, older, averages)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
@@ -166,12 +194,13 @@ def mixed_average(mix: Number, smoother: optax.GradientTransformation) -> optax.
 def smoothed_gradient(optimiser_state: PyTree, gradient: PyTree) -> PyTree:
     """The gradient after smoothing, read from the state of any optax chain; `gradient` where nothing smooths.
 
-    It finds smoothers inside `chain`, `multi_transform`, `inject_hyperparams` and the like. Of several in a
-    row the last counts; parameters that a smoother does not see keep their raw gradient.
+    A state that has an `average` is one of a smoother, whoever wrote it; it must have the structure of the gradient.
+    Smoothers are found inside `chain`, `multi_transform`, `inject_hyperparams` and the like. Of several in a row the
+    last counts; parameters that a smoother does not see keep their raw gradient.
     """
 
     def is_smoother(node: Any) -> bool:
-        return isinstance(node, (SmoothingState, MixState))
+        return hasattr(node, "average")
 
     def is_masked(node: Any) -> bool:
         return isinstance(node, optax.MaskedNode)
@@ -207,32 +236,13 @@ def _check_window(window: Any, capacity: int | None) -> int:
     return window
 
 
-def _choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+def _setting(window: Any, discount: Number) -> _Setting:
+    return _Setting(jnp.asarray(window, jnp.int32), jnp.asarray(discount, jnp.result_type(float)))
 
 
-def _decay_and_add(total: _Sum, discount: Number, terms: PyTree, factor: Callable[[Array], Array]) -> _Sum:
-    """η·total + factor(η)·terms, with the rounding error of the addition kept (Knuth's two-sum)."""
-
-    def add(value: Array, error: Array, term: Array) -> tuple[Array, Array]:
-        eta = jnp.asarray(discount, value.dtype)
-        old, new = eta * value, factor(eta) * term.astype(value.dtype)
-        result = old + new
-        virtual = result - old
-        lost = (old - (result - virtual)) + (new - virtual)
-        return result, eta * error + lost
-
-    leaves, structure = jax.tree.flatten(terms)
-    pairs = [
-        add(*each) for each in zip(jax.tree.leaves(total.value), jax.tree.leaves(total.error), leaves, strict=True)
-    ]
-    return _Sum(*(jax.tree.unflatten(structure, [pair[part] for pair in pairs]) for part in (0, 1)))
-
-
-def _total_weight(discount: Number, terms: Array, dtype: Any) -> Array:
-    """Σ_{i<n} η^i = (1 − η^n)/(1 − η), n for η = 1; accurate for η close to 1."""
-    number = terms.astype(dtype)
-    eta = jnp.asarray(discount, dtype)
-    is_one = eta == 1
-    rate = jnp.log1p(jnp.where(is_one, 0.5, eta) - 1)  # log η
-    return jnp.where(is_one, number, jnp.expm1(number * rate) / jnp.expm1(rate))
+def _unless_outside(averages: PyTree, window: Any, slots: int) -> PyTree:
+    """NaN where a window that could not be checked before is not one of 1, …, slots."""
+    if not isinstance(window, jax.Array):
+        return averages
+    fits = (window >= 1) & (window <= slots)
+    return jax.tree.map(lambda leaf: jnp.where(fits, leaf, jnp.nan), averages)

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,47 +10,55 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
+from smoothfbo.errors import renamed_attributes
 from smoothfbo.problem import Data, Problem, check_data
 
 
-class AbstractStream(eqx.Module):
+class Round(NamedTuple):
+    """What a source hands out: the data of a round, and its problem where the losses change (None: the usual one)."""
+
+    data: Any
+    problem: Problem | None = None
+
+
+class AbstractSource(eqx.Module):
     """A source of data with a state of its own: a data window, a replay buffer, an environment.
 
-    A stream without state is simply a function `(round, key) -> Data`; a recorded one is a `Data` whose
-    arrays have a leading axis over rounds. `run` takes all three.
+    A source without state is simply a function `(round, key)` that returns `Data`, or a `Round` of data and problem;
+    a recorded one is a `Data` whose arrays have a leading axis over rounds. `run` takes all three.
     """
 
     @abstractmethod
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
-        """The stream's first state, and an example of the data of one round."""
+        """The source's first state, and an example of the data of one round."""
 
     @abstractmethod
-    def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
-    ) -> tuple[PyTree, Any, Problem | None]:
-        """The next state, the data of this round, and the problem of this round (None: the usual one).
+    def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
+        """The next state, and the data and problem of this round; `key` is fresh in every round.
 
-        `learner` is the `State` of the algorithm before the round, for streams that depend on what was learnt.
+        `learner` is the `State` of the algorithm before the round, for sources that depend on what was learnt.
         """
 
 
-class FunctionStream(AbstractStream):
-    """A stream given by a function `(round, key) -> data`; `key` is fresh in every round."""
+class FunctionSource(AbstractSource):
+    """A source given by a function `(round, key)` that returns data, or a `Round`; `key` is fresh in every round."""
 
     function: Callable[[Int[Array, ""], PRNGKeyArray], Any]
 
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
-        return (), self.function(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0))
+        return (), self._round(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0)).data
 
-    def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
-    ) -> tuple[PyTree, Any, Problem | None]:
+    def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
         del learner
-        return state, self.function(round, key), None
+        return state, self._round(round, key)
+
+    def _round(self, round: Int[Array, ""], key: PRNGKeyArray) -> Round:
+        value = self.function(round, key)
+        return value if isinstance(value, Round) else Round(value)
 
 
-class RecordedStream(AbstractStream):
-    """A stream given by arrays whose first axis is the round."""
+class RecordedSource(AbstractSource):
+    """A source given by arrays whose first axis is the round."""
 
     data: Any
 
@@ -58,7 +66,7 @@ class RecordedStream(AbstractStream):
         self.data = checks.as_arrays(data)
         lengths = {path: jnp.shape(leaf)[:1] for path, leaf in checks.named_leaves(self.data, "data")}
         if len(set(lengths.values())) != 1 or () in lengths.values():
-            raise ValueError(f"All arrays of a recorded stream need the same number of rounds, got {lengths}.")
+            raise ValueError(f"All arrays of a recorded source need the same number of rounds, got {lengths}.")
         if isinstance(data, Data):
             check_data(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.data))
 
@@ -70,9 +78,7 @@ class RecordedStream(AbstractStream):
         del key
         return (), jax.tree.map(lambda leaf: leaf[0], self.data)
 
-    def __call__(
-        self, state: PyTree, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
-    ) -> tuple[PyTree, Any, Problem | None]:
+    def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
         del key, learner
 
         def row(leaf: Array) -> Array:
@@ -82,17 +88,56 @@ class RecordedStream(AbstractStream):
                 return value
             return jnp.where(round < self.rounds, value, jnp.asarray(jnp.nan, leaf.dtype))
 
-        return state, jax.tree.map(row, self.data), None
+        return state, Round(jax.tree.map(row, self.data))
 
 
-def as_stream(stream: Any) -> AbstractStream:
-    if isinstance(stream, AbstractStream):
-        return stream
-    if callable(stream):
-        return FunctionStream(stream)
-    if jax.tree.leaves(stream) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(stream)):
-        return RecordedStream(stream)
+class RoundNumbers(AbstractSource):
+    """The data of a round are its number: all that a hypergradient needs that is known exactly."""
+
+    def init(self, key: PRNGKeyArray) -> tuple[tuple[()], Int[Array, ""]]:
+        del key
+        return (), jnp.zeros((), jnp.int32)
+
+    def __call__(
+        self, state: tuple[()], round: Int[Array, ""], learner: Any, key: PRNGKeyArray
+    ) -> tuple[tuple[()], Round]:
+        del learner, key
+        return state, Round(round)
+
+
+def as_source(source: Any) -> AbstractSource:
+    """What `run` takes, as an `AbstractSource`."""
+    if isinstance(source, AbstractSource):
+        return source
+    if callable(source):
+        return FunctionSource(source)
+    if jax.tree.leaves(source) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(source)):
+        return RecordedSource(source)
     raise TypeError(
-        "stream must be a function (round, key) -> Data, a Data whose arrays have a leading axis over rounds, "
-        f"or an AbstractStream; got {stream!r}."
+        "source must be a function (round, key) -> Data, a Data whose arrays have a leading axis over rounds, "
+        f"or an AbstractSource; got {source!r}."
     )
+
+
+def next_round(
+    source: AbstractSource, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray
+) -> tuple[PyTree, Round]:
+    """Call a source, and say so if it does not return what it should."""
+    result = source(state, round, learner, key)
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Round)):
+        got = tuple(type(part).__name__ for part in result) if isinstance(result, tuple) else type(result).__name__
+        raise TypeError(
+            f"{type(source).__name__}(state, round, learner, key) must return (state, Round(data, problem)), got {got}."
+        )
+    return result
+
+
+__getattr__ = renamed_attributes(
+    __name__,
+    {
+        "AbstractStream": "AbstractSource",
+        "FunctionStream": "FunctionSource",
+        "RecordedStream": "RecordedSource",
+        "as_stream": "as_source",
+    },
+)

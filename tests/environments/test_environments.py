@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from probe import Probe
 
-from smoothfbo.environments import cartpole, probe
+from smoothfbo.environments import cartpole
 from smoothfbo.environments.gymnasium import NAME
 from smoothfbo.environments.picture import draw
 
@@ -129,7 +130,7 @@ def test_first_states_fill_the_box():
 
 
 def test_probe_pays_only_on_the_right_side_and_ends():
-    environment = probe.Probe()
+    environment = Probe()
     for start in (0.2, 0.8):
         for first in (0, 1):
             for second in (0, 1):
@@ -146,18 +147,33 @@ def test_adapter_passes_the_checks_of_gymnasium():
 
 
 @pytest.mark.parametrize(
-    "imports",
-    ["import gymnasium, smoothfbo", "import smoothfbo.environments, gymnasium", "import smoothfbo.environments"],
+    ("imports", "name"),
+    [
+        ("import gymnasium, smoothfbo.environments", NAME),
+        ("import smoothfbo.environments, gymnasium", NAME),
+        ("import gymnasium, smoothfbo", f"smoothfbo.environments:{NAME}"),
+        ("import smoothfbo, gymnasium", f"smoothfbo.environments:{NAME}"),
+        ("import gymnasium", f"smoothfbo.environments:{NAME}"),
+    ],
 )
-def test_adapter_is_found_by_its_name_and_loads_no_jax_before(imports):
+def test_adapter_is_found_by_its_name_and_loads_no_jax_before(imports, name):
+    """Whatever is imported first."""
     code = f"""
 {imports}
-import sys, gymnasium
+import sys
 assert "jax" not in sys.modules
-print(gymnasium.make({NAME!r}).spec.max_episode_steps)
+print(gymnasium.make({name!r}).spec.max_episode_steps)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout.strip() == "500", result.stderr
+
+
+def test_the_library_alone_registers_nothing():
+    """Neither order of imports may matter."""
+    for imports in ("gymnasium, smoothfbo", "smoothfbo, gymnasium"):
+        code = f"import {imports}; assert {NAME!r} not in gymnasium.registry"
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
 
 def test_times_may_be_plain_numbers_and_nonsense_is_refused():

@@ -17,10 +17,10 @@ DATA = ridge_data(Ridge.draw(0))
 KEY = jax.random.key(0)
 
 
-def start(problem=RIDGE_PROBLEM, inner=None, adjoint=None, outer=None, data=DATA, project=None, hypergradient=None):
-    hypergradient = hypergradient or sf.Functional(inner or linear(), adjoint or linear())
-    algorithm = sf.Online(problem, hypergradient, optax.sgd(0.1), project)
-    return algorithm.init(KEY, jnp.zeros(3) if outer is None else outer, data)
+def start(problem=RIDGE_PROBLEM, inner=None, adjoint=None, outer=None, data=DATA, project=None, estimator=None):
+    estimator = estimator or sf.Functional(inner or linear(), adjoint or linear())
+    algorithm = sf.Online(problem, estimator, optax.sgd(0.1), project)
+    return algorithm.init(jnp.zeros(3) if outer is None else outer, data, KEY)
 
 
 def with_inner_loss(loss):
@@ -50,7 +50,7 @@ def test_loss_that_does_not_fit_the_prediction():
 
 
 def test_adjoint_of_another_shape():
-    wide = sf.Network((lambda key, x: jnp.ones((2, 3)), lambda p, x: p @ phi(x)), optax.sgd(0.1), 1)
+    wide = sf.Network.from_pair(lambda key, x: jnp.ones((2, 3)), lambda p, x: p @ phi(x), optax.sgd(0.1), 1)
     with pytest.raises(ValueError, match=r"adjoint function must return what the inner .* got .*\[2\]"):
         start(adjoint=wide)
 
@@ -123,9 +123,9 @@ def test_bad_final_data():
     with pytest.raises(ValueError, match=r"data.final must have the structure of data"):
         start(data=DATA._replace(final=DATA._replace(final=DATA)))
     paired = sf.Data(DATA.inner, DATA.inner)
-    start(hypergradient=sf.Functional(linear(), sf.Pointwise()), data=paired)
-    with pytest.raises(ValueError, match=r"Pointwise needs the same inputs .*data.final"):
-        start(hypergradient=sf.Functional(linear(), sf.Pointwise()), data=paired._replace(final=DATA))
+    start(estimator=sf.Functional(linear(), sf.PointwiseAdjoint()), data=paired)
+    with pytest.raises(ValueError, match=r"PointwiseAdjoint needs the same inputs .*data.final"):
+        start(estimator=sf.Functional(linear(), sf.PointwiseAdjoint()), data=paired._replace(final=DATA))
 
 
 def test_bad_keys():
@@ -139,9 +139,9 @@ def test_bad_keys():
         )
     with pytest.raises(TypeError, match="key must be a key of JAX's default generator"):
         sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)).init(
-            jax.random.key(0, impl="rbg"), jnp.zeros(3), DATA
+            jnp.zeros(3), DATA, jax.random.key(0, impl="rbg")
         )
-    state = sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)).init(KEY, jnp.zeros(3), DATA)
+    state = sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)).init(jnp.zeros(3), DATA, KEY)
     with pytest.raises(TypeError, match="state must be the RunState that run or start returned, got a State"):
         sf.run(
             sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1)), lambda t, k: DATA, rounds=1, state=state
@@ -187,8 +187,6 @@ def test_bad_networks():
         trained_linear(1, batch_size=0)
     with pytest.raises(TypeError, match=r"make\(key\) must return a callable module"):
         sf.Network(lambda key: jnp.ones(3), optax.sgd(0.1), 1)
-    with pytest.raises(ValueError, match=r"apply_all belongs to a pair \(init, apply\)"):
-        sf.Network(lambda key: module, optax.sgd(0.1), 1, apply_all=lambda params, xs: xs)
     no_parameters = sf.Network(lambda key: eqx.nn.Identity(), optax.sgd(0.1), 1)
     with pytest.raises(ValueError, match="the network's parameters has no arrays"):
         start(inner=no_parameters)
@@ -213,22 +211,24 @@ def test_bad_linear_functions():
 
 
 def test_bad_estimators():
-    with pytest.raises(TypeError, match="hypergradient must be Functional, Implicit, Unrolled or Oracle"):
+    with pytest.raises(TypeError, match="estimator must be Functional, Implicit, Unrolled, Explicit or Oracle"):
         sf.Online(RIDGE_PROBLEM, linear(), optax.sgd(0.1))
     with pytest.raises(TypeError, match="optimiser must be an optax transformation"):
         sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), 0.1)
     with pytest.raises(TypeError, match="inner must be a Network, a Linear"):
-        start(hypergradient=sf.Unrolled(phi))
-    with pytest.raises(TypeError, match="adjoint must be a Network, a Linear or Pointwise"):
+        start(estimator=sf.Unrolled(phi))
+    with pytest.raises(TypeError, match="adjoint must be a Network, a Linear or PointwiseAdjoint"):
         sf.Functional(linear(), 3)
     with pytest.raises(TypeError, match=r"adjoint\(module\) must return a Network or a Linear"):
         start(adjoint=lambda module: module)
-    with pytest.raises(TypeError, match="inverse must be ConjugateGradient, Neumann or Identity, got 'cg'"):
+    with pytest.raises(
+        TypeError, match="inverse must be ConjugateGradient, NeumannSeries or IdentityInverse, got 'cg'"
+    ):
         sf.Implicit(linear(), "cg")
     with pytest.raises(ValueError, match="terms must be an integer >= 1, got terms=0"):
-        sf.Neumann(terms=0, step=0.1)
+        sf.NeumannSeries(terms=0, step=0.1)
     with pytest.raises(ValueError, match=r"step must be a number in \(0, inf\], got step=0"):
-        sf.Neumann(terms=3, step=0.0)
+        sf.NeumannSeries(terms=3, step=0.0)
     with pytest.raises(ValueError, match="tolerance must be a number"):
         sf.ConjugateGradient(tolerance=-1e-3)
     for estimator in (sf.Functional(linear(), linear(), batch_size=1), sf.Unrolled(linear(), batch_size=1)):
@@ -242,14 +242,14 @@ def test_bad_estimators():
             make()
     with pytest.raises(TypeError, match=r"problem must be a smoothfbo.Problem, got None"):
         start(problem=None)
-    with pytest.raises(ValueError, match=r"Pointwise needs the same inputs in data.inner.x and data.outer.x"):
-        start(hypergradient=sf.Functional(linear(), sf.Pointwise()))
+    with pytest.raises(ValueError, match=r"PointwiseAdjoint needs the same inputs in data.inner.x and data.outer.x"):
+        start(estimator=sf.Functional(linear(), sf.PointwiseAdjoint()))
     shifted = DATA._replace(outer=DATA.inner._replace(x=DATA.inner.x + 1))
-    with pytest.raises(ValueError, match="Pointwise needs the same inputs"):
-        start(hypergradient=sf.Functional(linear(), sf.Pointwise()), data=shifted)
+    with pytest.raises(ValueError, match="PointwiseAdjoint needs the same inputs"):
+        start(estimator=sf.Functional(linear(), sf.PointwiseAdjoint()), data=shifted)
     oracle = sf.Oracle(lambda outer, data, key: outer[:1])
     with pytest.raises(ValueError, match="gradient must return a hypergradient with the structure"):
-        start(hypergradient=oracle)
+        start(estimator=oracle)
 
 
 def test_bad_runs():
@@ -257,7 +257,7 @@ def test_bad_runs():
     recorded = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), DATA)
     with pytest.raises(ValueError, match="rounds must be an integer >= 1, got rounds=0"):
         sf.run(algorithm, recorded, jnp.zeros(3), rounds=0, key=KEY)
-    with pytest.raises(ValueError, match="rounds=3 after 0 rounds done, but the recorded stream has 2"):
+    with pytest.raises(ValueError, match="rounds=3 after 0 rounds done, but the recorded source has 2"):
         sf.run(algorithm, recorded, jnp.zeros(3), rounds=3, key=KEY)
     final, _ = sf.run(algorithm, recorded, jnp.zeros(3), rounds=1, key=KEY)
     with pytest.raises(ValueError, match="rounds=2 after 1 rounds done"):
@@ -266,21 +266,21 @@ def test_bad_runs():
         sf.run(algorithm, recorded, jnp.zeros(3), rounds=2)
     with pytest.raises(ValueError, match="run needs outer"):
         sf.run(algorithm, recorded, rounds=2, key=KEY)
-    with pytest.raises(TypeError, match=r"stream must be a function \(round, key\) -> Data"):
+    with pytest.raises(TypeError, match=r"source must be a function \(round, key\) -> Data"):
         sf.run(algorithm, "data.csv", jnp.zeros(3), rounds=2, key=KEY)
     uneven = recorded._replace(outer=jax.tree.map(lambda leaf: leaf[:1], recorded.outer))
-    with pytest.raises(ValueError, match="All arrays of a recorded stream need the same number of rounds"):
+    with pytest.raises(ValueError, match="All arrays of a recorded source need the same number of rounds"):
         sf.run(algorithm, uneven, jnp.zeros(3), rounds=1, key=KEY)
 
 
 def test_data_that_changes_its_form_midway():
-    for hypergradient in (
+    for estimator in (
         sf.Functional(linear(), linear()),
         sf.Implicit(trained_linear(1)),
         sf.Unrolled(linear()),
     ):
-        algorithm = sf.Online(RIDGE_PROBLEM, hypergradient, optax.sgd(0.1))
-        state = algorithm.init(KEY, jnp.zeros(3), DATA)
+        algorithm = sf.Online(RIDGE_PROBLEM, estimator, optax.sgd(0.1))
+        state = algorithm.init(jnp.zeros(3), DATA, KEY)
         narrow = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x[:, :1]))
         with pytest.raises(ValueError, match=r"data.inner.x and data.outer.x must hold inputs of the same form"):
             algorithm.step(state, narrow)

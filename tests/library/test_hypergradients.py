@@ -45,7 +45,7 @@ CONVERGED = {
     "functional, linear inner and trained adjoint": lambda: sf.Functional(linear(), trained_linear(600)),
     "implicit, conjugate gradients": lambda: sf.Implicit(linear(), sf.ConjugateGradient(tolerance=1e-12)),
     "implicit, trained": lambda: sf.Implicit(trained_linear(600), sf.ConjugateGradient(tolerance=1e-12)),
-    "implicit, Neumann": lambda: sf.Implicit(linear(), sf.Neumann(terms=600, step=0.5)),
+    "implicit, Neumann": lambda: sf.Implicit(linear(), sf.NeumannSeries(terms=600, step=0.5)),
     "unrolled, many steps": lambda: sf.Unrolled(trained_linear(600)),
     "unrolled, exact fit": lambda: sf.Unrolled(linear()),
 }
@@ -62,6 +62,107 @@ def test_converged_estimators_equal_the_closed_form(name, seed):
     assert np.isnan(result.adjoint_residual) if name.startswith("unrolled") else result.adjoint_residual < 1e-8
 
 
+UNCONVERGED = {
+    "functional": lambda: sf.Functional(trained_linear(2), linear()),
+    "implicit": lambda: sf.Implicit(trained_linear(2), sf.ConjugateGradient()),
+    "unrolled": lambda: sf.Unrolled(trained_linear(2)),
+    "explicit": lambda: sf.Explicit(trained_linear(2)),
+}
+
+
+@pytest.mark.parametrize("name", UNCONVERGED)
+def test_the_inner_residual_is_that_of_the_normal_equations(name):
+    """A linear function and squared errors: ∇L_in = Aθ − b, and J^T of the slope at zero is −b. In NumPy."""
+    ridge = Ridge.draw(17)
+    result, state = estimate(UNCONVERGED[name](), ridge)
+    a, b = ridge.system(OUTER)
+    expected = np.linalg.norm(a @ np.asarray(state.inner.params) - b) / np.linalg.norm(b)
+    assert 0.02 < expected < 0.9
+    np.testing.assert_allclose(result.inner_residual, expected, rtol=1e-9)
+    assert not bool(result.converged)
+    # without a fit the function is zero, and no better than zero
+    untrained = eqx.tree_at(lambda estimator: estimator.inner, UNCONVERGED[name](), trained_linear(0))
+    result, _ = estimate(untrained, ridge)
+    np.testing.assert_allclose(result.inner_residual, 1.0, rtol=1e-12)
+
+
+def softmax_problem(key):
+    x = jax.random.normal(key, (60, 2))
+    y = jnp.argmax(x @ jnp.array([[3.0, 0.0, -1.0], [0.0, 2.0, 1.0]]), axis=1)
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+
+    def inner_loss(outer, v, x, y):
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.exp(outer) * cross_entropy(v, y)
+
+    def outer_loss(outer, v, x, y):
+        with jax.numpy_dtype_promotion("standard"):
+            return cross_entropy(v, y)
+
+    return sf.Problem(inner_loss, outer_loss), sf.Data(sf.Samples(x[:40], y[:40]), sf.Samples(x[40:], y[40:]))
+
+
+@pytest.mark.parametrize("make", [lambda inner: sf.Functional(inner, linear_adjoint()), sf.Implicit, sf.Unrolled])
+def test_one_newton_step_on_a_softmax_is_not_called_converged(make, key):
+    problem, data = softmax_problem(key)
+    outer, residuals = jnp.zeros(()), {}
+    for steps in (1, 12):
+        estimator = make(sf.Linear(phi, prediction=jnp.zeros(3), ridge=1e-3, steps=steps))
+        state = estimator.init(problem, outer, data, key)
+        result, _ = call(estimator, problem, outer, state, data, key)
+        assert bool(result.converged) == (steps == 12)
+        residuals[steps] = float(result.inner_residual)
+    assert residuals[1] > 0.02
+    assert residuals[12] < 1e-8
+
+
+def linear_adjoint():
+    return sf.Linear(phi, ridge=1e-3)
+
+
+def test_networks_that_are_far_from_their_targets_are_not_called_converged(key):
+    """Few steps on few samples: residuals near 1, of the inner function and of the adjoint."""
+    data, outer = ridge_data(Ridge.draw(18)), jnp.asarray(OUTER)
+    network = sf.Network(lambda key: eqx.nn.MLP(2, "scalar", 16, 2, jnp.tanh, key=key), optax.adam(1e-4), 2)
+    estimator = sf.Functional(linear(), network)
+    result, _ = call(estimator, RIDGE_PROBLEM, outer, estimator.init(RIDGE_PROBLEM, outer, data, key), data, key)
+    assert float(result.inner_residual) < 1e-10
+    assert 0.2 < float(result.adjoint_residual) < 3
+    assert not bool(result.converged)
+    estimator = sf.Functional(network, linear())
+    result, _ = call(estimator, RIDGE_PROBLEM, outer, estimator.init(RIDGE_PROBLEM, outer, data, key), data, key)
+    assert float(result.adjoint_residual) < 1e-10
+    assert 0.2 < float(result.inner_residual) < 3
+    assert not bool(result.converged)
+
+
+def test_an_inverse_without_a_tolerance_is_judged_by_its_residual():
+    ridge = Ridge.draw(19)
+    for inverse, solved in (
+        (sf.IdentityInverse(), False),
+        (sf.NeumannSeries(terms=2, step=0.3), False),
+        (sf.NeumannSeries(terms=600, step=0.5), True),
+        (sf.ConjugateGradient(tolerance=0.5), True),
+        (sf.ConjugateGradient(tolerance=1e-9, max_steps=1), False),
+    ):
+        result, _ = estimate(sf.Implicit(linear(), inverse), ridge)
+        assert bool(result.converged) == solved, inverse
+
+
+def test_a_loss_without_a_slope_at_zero_has_no_residual(key):
+    """log v at v = 0: nothing to compare with, and nothing is claimed."""
+    samples = sf.Samples(jnp.ones((4, 1)), jnp.ones(4))
+    problem = sf.Problem(
+        lambda outer, v, x, y: v * jnp.exp(outer) - y * jnp.log(v), lambda outer, v, x, y: 0.5 * (v - y) ** 2
+    )
+    inner = sf.Network.from_pair(lambda key, x: jnp.ones(1), lambda params, x: params @ x, optax.sgd(0.1), 1)
+    estimator, data, outer = sf.Unrolled(inner), sf.Data(samples, samples), jnp.asarray(0.1)
+    result, _ = call(estimator, problem, outer, estimator.init(problem, outer, data, key), data, key)
+    assert np.isfinite(result.gradient)
+    assert np.isnan(result.inner_residual)
+    assert not bool(result.converged)
+
+
 def test_failed_solves_say_so():
     """Nothing finite, nothing converged; an adjoint where there is nothing to be adjoint to is not called solved."""
     ridge = Ridge.draw(16)
@@ -69,33 +170,62 @@ def test_failed_solves_say_so():
     result, _ = estimate(sf.Functional(linear(), singular), ridge)
     assert not bool(result.converged)
     assert not np.isfinite(result.adjoint_residual)
-    result, _ = estimate(sf.Implicit(linear(), sf.Neumann(terms=500, step=50.0)), ridge)
+    result, _ = estimate(sf.Implicit(linear(), sf.NeumannSeries(terms=500, step=50.0)), ridge)
     assert not bool(result.converged)
     problem = sf.Problem(RIDGE_PROBLEM.inner_loss, lambda outer, v, x, y: jnp.sum(outer**2))
     data, outer, key = ridge_data(ridge), jnp.asarray(OUTER), jax.random.key(0)
-    start = sf.Network((lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x)), optax.sgd(0.1), 1)
+    start = sf.Network.from_pair(lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x), optax.sgd(0.1), 1)
     hypergradient = sf.Functional(linear(), start)
     result, _ = call(hypergradient, problem, outer, hypergradient.init(problem, outer, data, key), data, key)
     assert np.isinf(result.adjoint_residual)
 
 
-def test_a_way_to_map_all_samples_at_once_changes_nothing_but_the_speed():
-    ridge, seen = Ridge.draw(5), []
-    pair = (lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x))
+class Features(eqx.Module):
+    """The `apply` of a pair that also takes all samples in one call."""
 
-    def apply_all(params, xs):
-        seen.append(xs.shape)
+    seen: list = eqx.field(static=True)
+
+    def __call__(self, params, x):
+        return params @ phi(x)
+
+    def batch(self, params, xs):
+        self.seen.append(xs.shape)
         return jax.vmap(phi)(xs) @ params
 
-    for make in (lambda inner: sf.Functional(inner, inner), sf.Unrolled, sf.Implicit):
-        results = [
-            estimate(make(sf.Network(pair, optax.sgd(0.1), 4, **options)), ridge)[0]
-            for options in ({}, {"apply_all": apply_all})
-        ]
-        one, other = (np.asarray(result.gradient) for result in results)
-        np.testing.assert_allclose(other, one, rtol=1e-10)
-    assert all(len(shape) == 2 for shape in seen)
-    assert seen
+
+def test_a_way_to_map_all_samples_at_once_changes_nothing_but_the_speed():
+    ridge, apply = Ridge.draw(5), Features([])
+    for make in (lambda inner: sf.Functional(inner, inner), sf.Unrolled, sf.Implicit, sf.Explicit):
+        results = []
+        for each in (lambda params, x: apply(params, x), apply):
+            assert not apply.seen
+            network = sf.Network.from_pair(lambda key, x: jnp.ones(3), each, optax.sgd(0.1), 4)
+            results.append(estimate(make(network), ridge)[0])
+        np.testing.assert_allclose(results[1].gradient, results[0].gradient, rtol=1e-10)
+        np.testing.assert_allclose(results[1].inner_loss, results[0].inner_loss, rtol=1e-10)
+        assert len(apply.seen) > 2  # the fit, the losses and the gradient
+        assert all(len(shape) == 2 for shape in apply.seen)
+        apply.seen.clear()
+
+
+def test_batched_takes_the_method_or_maps():
+    class Doubler(eqx.Module):
+        def __call__(self, factor, x):
+            return factor * x
+
+        def batch(self, factor, xs):
+            return 100 * factor * xs
+
+    class Counter(eqx.Module):
+        batch: int = 3  # a number, not a method
+
+        def __call__(self, x):
+            return x + self.batch
+
+    xs = jnp.arange(3.0)
+    np.testing.assert_array_equal(sf.batched(Doubler(), in_axes=(None, 0))(2.0, xs), [0, 200, 400])
+    np.testing.assert_array_equal(sf.batched(lambda f, x: f * x, in_axes=(None, 0))(2.0, xs), [0, 2, 4])
+    np.testing.assert_array_equal(sf.batched(Counter())(xs), [3, 4, 5])
 
 
 class AllAtOnce(eqx.Module):
@@ -106,7 +236,7 @@ class AllAtOnce(eqx.Module):
     def __call__(self, outer, v, x, y):
         return self.loss(outer, v, x, y)
 
-    def of_all(self, outer, v, x, y):
+    def batch(self, outer, v, x, y):
         return jax.vmap(self.loss, in_axes=(None, 0, 0, 0))(outer, v, x, y)
 
 
@@ -115,7 +245,7 @@ def test_losses_of_all_samples_at_once_change_nothing():
     data, outer, key = ridge_data(ridge), jnp.asarray(OUTER), jax.random.key(0)
     wrapped = sf.Problem(AllAtOnce(RIDGE_PROBLEM.inner_loss), AllAtOnce(RIDGE_PROBLEM.outer_loss))
     pair = (lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x))
-    inner = sf.Network(pair, optax.sgd(0.1), 4)
+    inner = sf.Network.from_pair(*pair, optax.sgd(0.1), 4)
     for hypergradient in (sf.Functional(inner, inner), sf.Unrolled(inner), sf.Implicit(inner)):
         results = []
         for problem in (RIDGE_PROBLEM, wrapped):
@@ -126,12 +256,12 @@ def test_losses_of_all_samples_at_once_change_nothing():
 
 
 def test_losses_of_all_samples_are_what_is_averaged_and_fitted():
-    """With `of_all` twice as large as the loss of each: the mean doubles, and a fit moves as with twice the rate."""
+    """With a `batch` twice as large as the loss of each: the mean doubles, and a fit moves as with twice the rate."""
     data, outer, key = ridge_data(Ridge.draw(6)), jnp.asarray(OUTER), jax.random.key(0)
 
     class Doubled(AllAtOnce):
-        def of_all(self, outer, v, x, y):
-            return 2 * super().of_all(outer, v, x, y)
+        def batch(self, outer, v, x, y):
+            return 2 * super().batch(outer, v, x, y)
 
     doubled = sf.Problem(Doubled(RIDGE_PROBLEM.inner_loss), RIDGE_PROBLEM.outer_loss)
     v = jnp.ones(data.inner.size)
@@ -139,10 +269,10 @@ def test_losses_of_all_samples_are_what_is_averaged_and_fitted():
     np.testing.assert_allclose(doubled.inner_mean(outer, v, data.inner), 2 * plain_mean, rtol=1e-12)
     fitted = []
     for problem, rate in ((doubled, 0.01), (RIDGE_PROBLEM, 0.02)):
-        inner = sf.Network((lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x)), optax.sgd(rate), 4)
+        inner = sf.Network.from_pair(lambda key, x: jnp.ones(3), lambda params, x: params @ phi(x), optax.sgd(rate), 4)
         hypergradient = sf.Unrolled(inner)
         state = hypergradient.init(problem, outer, data, key)
-        fitted.append(hypergradient(problem, outer, state, data, key)[1].params)
+        fitted.append(hypergradient(problem, outer, state, data, key)[1].inner.params)
     np.testing.assert_allclose(fitted[0], fitted[1], rtol=1e-10)
     assert np.abs(np.asarray(fitted[0]) - 1).max() > 1e-3
 
@@ -151,12 +281,14 @@ def test_losses_of_all_samples_must_be_one_for_each():
     ridge = Ridge.draw(6)
 
     class Sum(AllAtOnce):
-        def of_all(self, outer, v, x, y):
-            return jnp.sum(super().of_all(outer, v, x, y))
+        def batch(self, outer, v, x, y):
+            return jnp.sum(super().batch(outer, v, x, y))
 
     problem = sf.Problem(Sum(RIDGE_PROBLEM.inner_loss), RIDGE_PROBLEM.outer_loss)
-    hypergradient = sf.Unrolled(sf.Network((lambda key, x: jnp.ones(3), lambda p, x: p @ phi(x)), optax.sgd(0.1), 4))
-    with pytest.raises(ValueError, match=r"inner_loss.of_all must return one loss for each of the \d+ samples"):
+    hypergradient = sf.Unrolled(
+        sf.Network.from_pair(lambda key, x: jnp.ones(3), lambda p, x: p @ phi(x), optax.sgd(0.1), 4)
+    )
+    with pytest.raises(ValueError, match=r"inner_loss.batch must return one loss for each of the \d+ samples"):
         hypergradient.init(problem, jnp.asarray(OUTER), ridge_data(ridge), jax.random.key(0))
 
 
@@ -183,7 +315,7 @@ def test_losses_are_those_of_the_fitted_function():
 def test_identity_agrees_with_its_own_formula():
     """OMD: ∂_λ L_out − ∂_λ⟨∇_θ L_in, ∇_θ L_out⟩ at the fitted θ, here one that has not converged."""
     ridge = Ridge.draw(5)
-    result, state = estimate(sf.Implicit(trained_linear(3), sf.Identity()), ridge)
+    result, state = estimate(sf.Implicit(trained_linear(3), sf.IdentityInverse()), ridge)
     theta = np.asarray(state.inner.params)
     slope = ridge.outer_slope_at(OUTER, theta)
     expected = ridge.explicit_at(OUTER, theta) - ridge.cross_at(OUTER, theta, slope)
@@ -194,7 +326,7 @@ def test_identity_agrees_with_its_own_formula():
 @pytest.mark.parametrize("terms", [1, 2, 5])
 def test_neumann_is_the_truncated_series(terms):
     ridge, step = Ridge.draw(6), 0.3
-    result, state = estimate(sf.Implicit(linear(), sf.Neumann(terms=terms, step=step)), ridge)
+    result, state = estimate(sf.Implicit(linear(), sf.NeumannSeries(terms=terms, step=step)), ridge)
     theta, (a, _) = ridge.solution(OUTER), ridge.system(OUTER)
     slope = ridge.outer_slope_at(OUTER, theta)
     v = step * sum(np.linalg.matrix_power(np.eye(3) - step * a, k) @ slope for k in range(terms))
@@ -243,7 +375,7 @@ def test_warm_start_continues_both_fits():
     _, many = estimate(sf.Functional(linear(), trained_linear(1)), ridge, rounds=600)
     np.testing.assert_allclose(many.adjoint.params, ridge.adjoint(OUTER), rtol=1e-8)
     _, many = estimate(sf.Unrolled(trained_linear(1)), ridge, rounds=600)
-    np.testing.assert_allclose(many.params, ridge.solution(OUTER), rtol=1e-8)
+    np.testing.assert_allclose(many.inner.params, ridge.solution(OUTER), rtol=1e-8)
 
 
 def test_conjugate_gradients_start_from_the_last_solution():
@@ -307,7 +439,7 @@ def test_pointwise_adjoint_solves_sample_by_sample(key):
     )
     samples = sf.Samples(x, {"y": y, "c": c})
     data, outer = sf.Data(samples, samples), jnp.array([0.3, -1.2])
-    hypergradient = sf.Functional(trained_linear(2, rate=0.1), sf.Pointwise())
+    hypergradient = sf.Functional(trained_linear(2, rate=0.1), sf.PointwiseAdjoint())
     state = hypergradient.init(problem, outer, data, key)
     result, state = call(hypergradient, problem, outer, state, data, key)
     v = features(np.asarray(x)) @ np.asarray(state.inner.params)
@@ -316,7 +448,7 @@ def test_pointwise_adjoint_solves_sample_by_sample(key):
     np.testing.assert_allclose(result.gradient, expected, rtol=1e-12)
     assert float(result.adjoint_residual) < 1e-12
     # mini-batches keep inner and outer rows together: with one sample, the estimate is that sample's value
-    single = sf.Functional(trained_linear(2, rate=0.1), sf.Pointwise(), batch_size=1)
+    single = sf.Functional(trained_linear(2, rate=0.1), sf.PointwiseAdjoint(), batch_size=1)
     values = (np.asarray(c) * adjoint)[:, None] * -np.asarray(x)
     for seed in range(10):
         state = single.init(problem, outer, data, key)
@@ -334,7 +466,7 @@ def test_pointwise_with_vector_predictions_inverts_the_hessian(key):
     samples = sf.Samples(jnp.ones((4, 1)), jax.random.normal(key, (4, 3)))
     data, outer = sf.Data(samples, samples), jnp.array([0.1, 0.5, -0.4])
     inner = sf.Linear(lambda x: x, prediction=jnp.zeros(3))
-    hypergradient = sf.Functional(inner, sf.Pointwise())
+    hypergradient = sf.Functional(inner, sf.PointwiseAdjoint())
     result, _ = call(hypergradient, problem, outer, hypergradient.init(problem, outer, data, key), data, key)
     np.testing.assert_allclose(result.gradient, jnp.mean(outer - samples.y, axis=0), rtol=1e-12)
 

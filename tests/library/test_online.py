@@ -37,6 +37,8 @@ ESTIMATORS = {
     ),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
+    "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),
+    "implicit, identity": lambda: sf.Implicit(network(), sf.IdentityInverse()),
     "explicit": lambda: sf.Explicit(network()),
 }
 
@@ -44,7 +46,7 @@ ESTIMATORS = {
 @functools.cache
 def online(name="functional, network", window=5, rate=0.5):
     optimiser = optax.chain(sf.window_average(window), optax.sgd(rate))
-    return sf.Online(DriftingRegression.problem(), ESTIMATORS[name](), optimiser, PROJECT)
+    return sf.Online(regression().problem(), ESTIMATORS[name](), optimiser, PROJECT)
 
 
 def leaves_equal(one, other):
@@ -54,7 +56,7 @@ def leaves_equal(one, other):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_runs_are_prefixes_resume_to_the_same_bits_and_can_be_vmapped(name, key):
-    algorithm, stream = online(name), regression()
+    algorithm, stream = online(name), regression().source()
     keys = jax.random.split(key, 3)
     final, trace = sf.run(algorithm, stream, jnp.ones(4), rounds=12, key=keys[1])
     middle, head = sf.run(algorithm, stream, jnp.ones(4), rounds=6, key=keys[1])
@@ -78,19 +80,19 @@ def test_runs_are_prefixes_resume_to_the_same_bits_and_can_be_vmapped(name, key)
 
 
 def test_seeds_differ_in_initialisation_and_in_data(key):
-    algorithm, stream = online(), regression()
+    algorithm, stream = online(), regression().source()
     one, other = (sf.start(algorithm, stream, jnp.ones(4), k) for k in jax.random.split(key))
     for a, b in zip(
-        jax.tree.leaves((one.learner.hypergradient.inner.params, one.learner.hypergradient.adjoint.params)),
-        jax.tree.leaves((other.learner.hypergradient.inner.params, other.learner.hypergradient.adjoint.params)),
+        jax.tree.leaves((one.learner.estimator.inner.params, one.learner.estimator.adjoint.params)),
+        jax.tree.leaves((other.learner.estimator.inner.params, other.learner.estimator.adjoint.params)),
         strict=True,
     ):
         assert not np.array_equal(a, b)
-    assert not np.array_equal(one.stream.x, other.stream.x)
-    assert not np.array_equal(one.stream.y, other.stream.y)
+    assert not np.array_equal(one.source.x, other.source.x)
+    assert not np.array_equal(one.source.y, other.source.y)
     assert not np.array_equal(one.key, other.key)
     # inner and adjoint do not share their initialisation either
-    inner, adjoint = one.learner.hypergradient
+    inner, adjoint = one.learner.estimator
     assert not np.array_equal(jax.tree.leaves(inner.params)[0], jax.tree.leaves(adjoint.params)[0])
 
 
@@ -105,12 +107,12 @@ def test_numeric_hyper_parameters_can_be_vmapped(key):
         adjoint = sf.Linear(lambda x: x, ridge=ridge)
         smooth = sf.mixed_average(mix, sf.window_average(window, capacity=4))
         algorithm = sf.Online(
-            DriftingRegression.problem(),
+            regression().problem(),
             sf.Functional(inner, adjoint),
             optax.chain(smooth, optax.sgd(outer_rate)),
             PROJECT,
         )
-        return sf.run(algorithm, stream, jnp.ones(4), rounds=6, key=key)[1]
+        return sf.run(algorithm, stream.source(), jnp.ones(4), rounds=6, key=key)[1]
 
     numbers = (
         jnp.array([0.1, 1.0, 2.0]),
@@ -125,7 +127,7 @@ def test_numeric_hyper_parameters_can_be_vmapped(key):
     for i in range(3):
         single = lane(*(number[i] for number in numbers))
         np.testing.assert_allclose(traces.outer[i], single.outer, rtol=1e-9)
-        np.testing.assert_allclose(traces.used_norm[i], single.used_norm, rtol=1e-9)
+        np.testing.assert_allclose(traces.smoothed_norm[i], single.smoothed_norm, rtol=1e-9)
     assert len(np.unique(traces.outer[:, -1, 0])) == 3
 
 
@@ -137,9 +139,9 @@ def test_one_compilation_per_run_whatever_the_rounds(key):
         traces.append(1)
         return jnp.sum((v - y["target"]) ** 2)
 
-    problem = sf.Problem(DriftingRegression.problem().inner_loss, counting)
+    problem = sf.Problem(regression().problem().inner_loss, counting)
     algorithm = sf.Online(problem, sf.Functional(network(), network()), optax.sgd(0.1))
-    stream = regression()
+    stream = regression().source()
     sf.run(algorithm, stream, jnp.ones(4), rounds=4, key=key)
     first = len(traces)
     assert first > 0
@@ -171,11 +173,11 @@ def test_live_steps_equal_the_compiled_run(key):
     )
     _, trace = sf.run(algorithm, recorded, jnp.zeros(3), rounds=6, key=key)
 
-    state = algorithm.init(jax.random.split(key, 3)[0], jnp.zeros(3), rounds[0])
+    state = algorithm.init(jnp.zeros(3), rounds[0], jax.random.split(key, 3)[0])
     for t, data in enumerate(rounds):
         state, info = algorithm.step(state, data)
         np.testing.assert_allclose(info.outer, trace.outer[t], rtol=1e-10)
-        np.testing.assert_allclose(info.used_norm, trace.used_norm[t], rtol=1e-10)
+        np.testing.assert_allclose(info.smoothed_norm, trace.smoothed_norm[t], rtol=1e-10)
         assert int(info.round) == t
         if t == 0:
             after_first = len(traces)
@@ -185,16 +187,18 @@ def test_live_steps_equal_the_compiled_run(key):
 def test_trace_records_what_was_played_and_used(key):
     """λ before the update; raw and smoothed gradients; SGD moves by the smoothed one, then projects."""
     algorithm = online(window=3, rate=0.7)
-    _, trace = sf.run(algorithm, regression(), jnp.ones(4), rounds=15, key=key, record=lambda state, info: info)
+    _, trace = sf.run(
+        algorithm, regression().source(), jnp.ones(4), rounds=15, key=key, record=lambda state, info: info
+    )
     np.testing.assert_array_equal(trace.outer[0], np.ones(4))
-    np.testing.assert_allclose(trace.used, windowed_means(trace.hypergradient, 3), rtol=1e-10, atol=1e-14)
-    moved = np.maximum(trace.outer[:-1] - 0.7 * trace.used[:-1], 0)
+    np.testing.assert_allclose(trace.smoothed, windowed_means(trace.gradient, 3), rtol=1e-10, atol=1e-14)
+    moved = np.maximum(trace.outer[:-1] - 0.7 * trace.smoothed[:-1], 0)
     np.testing.assert_allclose(trace.outer[1:], moved, rtol=1e-12)
-    np.testing.assert_allclose(trace.hypergradient_norm, np.linalg.norm(trace.hypergradient, axis=1), rtol=1e-12)
-    np.testing.assert_allclose(trace.used_norm, np.linalg.norm(trace.used, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(trace.gradient_norm, np.linalg.norm(trace.gradient, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(trace.smoothed_norm, np.linalg.norm(trace.smoothed, axis=1), rtol=1e-12)
     np.testing.assert_array_equal(trace.round, np.arange(15))
     assert trace.explicit_norm.max() == 0  # the outer loss of this problem does not contain λ
-    np.testing.assert_allclose(trace.implicit_norm, trace.hypergradient_norm)
+    np.testing.assert_allclose(trace.implicit_norm, trace.gradient_norm)
 
 
 def test_every_round_draws_its_own_mini_batches(key):
@@ -202,16 +206,16 @@ def test_every_round_draws_its_own_mini_batches(key):
     data = ridge_data(Ridge.draw(2))
     algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear(), batch_size=5), optax.set_to_zero())
     _, trace = sf.run(algorithm, lambda t, k: data, jnp.zeros(3), rounds=20, key=key)
-    assert len(np.unique(trace.hypergradient_norm)) == 20
+    assert len(np.unique(trace.gradient_norm)) == 20
     seen = sf.Online(None, sf.Oracle(lambda outer, data, key: data * outer), optax.set_to_zero())
     _, trace = sf.run(seen, lambda t, k: jax.random.normal(k), jnp.ones(1), rounds=20, key=key)
-    assert len(np.unique(trace.hypergradient_norm)) == 20
+    assert len(np.unique(trace.gradient_norm)) == 20
 
 
 def test_window_one_equals_no_smoothing_in_a_run(key):
-    stream = regression()
+    stream = regression().source()
     _, smooth = sf.run(online(window=1), stream, jnp.ones(4), rounds=10, key=key)
-    plain = sf.Online(DriftingRegression.problem(), online().hypergradient, optax.sgd(0.5), PROJECT)
+    plain = sf.Online(regression().problem(), online().estimator, optax.sgd(0.5), PROJECT)
     _, raw = sf.run(plain, stream, jnp.ones(4), rounds=10, key=key)
     np.testing.assert_array_equal(smooth.outer, raw.outer)
 
@@ -234,6 +238,63 @@ def test_a_stationary_stream_converges_to_the_offline_solution(key):
         np.testing.assert_allclose(trace.outer_loss[-1], ridge.objective(np.asarray(final.learner.outer)))
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_predictions_are_those_of_the_inner_function(name, key):
+    """For a batch and for one input, from the state of a run and from that of the learner."""
+    algorithm = online(name)
+    final, _ = sf.run(algorithm, regression().source(), jnp.ones(4), rounds=3, key=key)
+    x = jax.random.normal(key, (5, 2))
+    params = final.learner.estimator.inner.params
+    one = algorithm.estimator.inner.bind(params)
+    expected = np.stack([one(row) for row in x])
+    assert np.ptp(expected) > 0
+    np.testing.assert_allclose(algorithm.predict(final, x), expected, rtol=1e-10)
+    np.testing.assert_array_equal(algorithm.predict(final.learner, x), algorithm.predict(final, x))
+    np.testing.assert_allclose(algorithm.predictor(final)(x[2]), expected[2], rtol=1e-12)
+    np.testing.assert_allclose(algorithm.predictor(final.learner)(x[2]), expected[2], rtol=1e-12)
+    # lanes
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), final)
+    lanes = jax.vmap(lambda state: algorithm.predict(state, x))(states)
+    np.testing.assert_allclose(lanes[1], expected, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_what_cannot_be_predicted(key):
+    oracle = sf.Online(estimator=sf.Oracle(lambda outer, data, key: outer), optimiser=optax.sgd(0.1))
+    state = oracle.init(jnp.ones(2), jnp.zeros(()), key)
+    for predict in (lambda: oracle.predict(state, jnp.ones((3, 2))), lambda: oracle.predictor(state)):
+        with pytest.raises(TypeError, match="Oracle has no inner function, so there is nothing to predict with"):
+            predict()
+    algorithm = online("functional, linear")
+    final = sf.start(algorithm, regression().source(), jnp.ones(4), key)
+    with pytest.raises(ValueError, match=r"the inner function cannot be evaluated at x=.*\[3\]"):
+        algorithm.predict(final, jnp.ones((5, 3)))
+    with pytest.raises(ValueError, match="x is a scalar; its first axis must be the samples"):
+        algorithm.predict(final, 1.0)
+
+
+def test_a_function_of_the_user_may_bring_the_problem_of_the_round(key):
+    """The same as a source with a state that does."""
+    samples = sf.Samples(jnp.ones((3, 2)), jnp.ones(3))
+
+    def with_problem(round, key):
+        centre = 1.0 + round.astype(float)
+        return sf.Round(
+            sf.Data(samples, samples), sf.Problem(Target(centre), lambda outer, v, x, y: 0.5 * (v - y) ** 2)
+        )
+
+    algorithm = sf.Online(
+        sf.Problem(Target(jnp.ones(())), lambda outer, v, x, y: 0.5 * (v - y) ** 2),
+        sf.Functional(sf.Linear(lambda x: x[:1]), sf.PointwiseAdjoint()),
+        optax.sgd(0.01),
+    )
+    _, trace = sf.run(algorithm, with_problem, jnp.asarray(0.2), rounds=5, key=key)
+    outer = 0.2
+    for t in range(5):
+        np.testing.assert_allclose(trace.outer[t], outer, rtol=1e-10)
+        outer -= 0.01 * (1 + t) * ((1 + t) * outer - 1)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_round_that_is_not_finite_is_skipped_and_counted(bad, key):
     """λ stays, the warm start survives, the next round goes on as if the optimiser had seen a zero gradient."""
@@ -244,7 +305,7 @@ def test_a_round_that_is_not_finite_is_skipped_and_counted(bad, key):
         sf.Implicit(trained_linear(3)),
     ):
         algorithm = sf.Online(RIDGE_PROBLEM, hypergradient, optax.chain(sf.window_average(4), optax.sgd(0.5)))
-        state = algorithm.init(key, jnp.zeros(3), rounds[0])
+        state = algorithm.init(jnp.zeros(3), rounds[0], key)
         infos = []
         for data in (rounds[0], rounds[1], poisoned, rounds[3], rounds[4]):
             before = state
@@ -252,12 +313,12 @@ def test_a_round_that_is_not_finite_is_skipped_and_counted(bad, key):
             infos.append(info)
             if data is poisoned:
                 np.testing.assert_array_equal(state.outer, before.outer)
-                np.testing.assert_array_equal(state.hypergradient.inner.params, before.hypergradient.inner.params)
+                np.testing.assert_array_equal(state.estimator.inner.params, before.estimator.inner.params)
         assert [bool(info.finite) for info in infos] == [True, True, False, True, True]
         assert int(state.skipped) == int(infos[-1].skipped) == 1
-        raw = np.stack([np.where(info.finite, info.hypergradient, 0) for info in infos])
+        raw = np.stack([np.where(info.finite, info.gradient, 0) for info in infos])
         np.testing.assert_allclose(
-            np.stack([info.used for info in infos]), windowed_means(raw, 4), rtol=1e-9, atol=1e-15
+            np.stack([info.smoothed for info in infos]), windowed_means(raw, 4), rtol=1e-9, atol=1e-15
         )
         assert np.isfinite(state.outer).all()
 
@@ -286,13 +347,13 @@ def test_inner_training_goes_on_while_the_adjoint_fails(key):
     data = ridge_data(Ridge.draw(1))
     broken = sf.Linear(lambda x: jnp.zeros(2, x.dtype))  # singular: no ridge
     algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(trained_linear(1), broken), optax.sgd(0.1))
-    state = algorithm.init(key, jnp.zeros(3), data)
+    state = algorithm.init(jnp.zeros(3), data, key)
     for _ in range(3):
         before = state
         state, info = algorithm.step(state, data)
         assert not bool(info.finite)
-        assert not np.array_equal(state.hypergradient.inner.params, before.hypergradient.inner.params)
-        assert np.isfinite(state.hypergradient.adjoint.params).all()
+        assert not np.array_equal(state.estimator.inner.params, before.estimator.inner.params)
+        assert np.isfinite(state.estimator.adjoint.params).all()
 
 
 @pytest.mark.parametrize(
@@ -306,10 +367,10 @@ def test_inner_training_goes_on_while_the_adjoint_fails(key):
 )
 def test_projections_keep_the_outer_variable_in_its_set(project, key):
     hypergradient = ESTIMATORS["functional, linear"]()
-    algorithm = sf.Online(DriftingRegression.problem(), hypergradient, optax.sgd(50.0), project)
+    algorithm = sf.Online(regression().problem(), hypergradient, optax.sgd(50.0), project)
     with jax.numpy_dtype_promotion("standard"):  # optax's own projections need it
         start = project(jnp.ones(4))
-        _, trace = sf.run(algorithm, regression(), start, rounds=20, key=key)
+        _, trace = sf.run(algorithm, regression().source(), start, rounds=20, key=key)
         np.testing.assert_allclose(jax.vmap(project)(trace.outer), trace.outer, atol=1e-9)
     assert np.ptp(trace.outer, axis=0).max() > 0.05
 
@@ -323,24 +384,24 @@ class Target(eqx.Module):
         return 0.5 * (v - self.centre * outer) ** 2 + 0.0 * (x[0] + y)
 
 
-class MovingTarget(sf.AbstractStream):
+class MovingTarget(sf.AbstractSource):
     """A stream that brings the problem of each round with it, and looks at the learner."""
 
     def init(self, key):
         samples = sf.Samples(jnp.ones((3, 2)), jnp.ones(3))
         return jnp.zeros(()), sf.Data(samples, samples)
 
-    def __call__(self, state, round, key, learner):
+    def __call__(self, state, round, learner, key):
         samples = sf.Samples(jnp.ones((3, 2)), jnp.ones(3))
         problem = sf.Problem(Target(1.0 + state), lambda outer, v, x, y: 0.5 * (v - y) ** 2)
-        return learner.outer, sf.Data(samples, samples), problem
+        return learner.outer, sf.Round(sf.Data(samples, samples), problem)
 
 
 def test_the_problem_itself_may_change_from_round_to_round(key):
     """h* = c·λ, so ∇F = c (cλ − 1), with c = 1 + the λ of the round before: a closed-form recursion."""
     algorithm = sf.Online(
         sf.Problem(Target(jnp.ones(())), lambda outer, v, x, y: 0.5 * (v - y) ** 2),
-        sf.Functional(sf.Linear(lambda x: x[:1]), sf.Pointwise()),
+        sf.Functional(sf.Linear(lambda x: x[:1]), sf.PointwiseAdjoint()),
         optax.sgd(0.1),
     )
     _, trace = sf.run(algorithm, MovingTarget(), jnp.asarray(0.2), rounds=8, key=key)
@@ -353,14 +414,22 @@ def test_the_problem_itself_may_change_from_round_to_round(key):
 
 def test_what_is_not_recorded_is_not_computed(key):
     """The adjoint residual costs an extra gradient per round; leaving it out removes it from the program."""
-    algorithm, stream = online(), regression()
+    algorithm, stream = online(), regression().source()
     state = sf.start(algorithm, stream, jnp.ones(4), key)
 
     def operations(record):
         run = jax.jit(lambda state: sf.run(algorithm, stream, rounds=3, state=state, record=record))
         return run.lower(state).compile().cost_analysis()["flops"]
 
-    assert operations(lambda state, info: info.outer) < 0.95 * operations(lambda state, info: info)
+    few, all_of_it = operations(lambda state, info: info.outer), operations(lambda state, info: info)
+    assert few < 0.95 * all_of_it
+    # each residual is two gradients, and nothing else needs them
+    adjoint = operations(lambda state, info: (info.outer, info.adjoint_residual))
+    inner = operations(lambda state, info: (info.outer, info.inner_residual))
+    assert few < 0.99 * adjoint
+    assert few < 0.99 * inner
+    losses = operations(lambda state, info: info._replace(inner_residual=None, adjoint_residual=None, converged=None))
+    assert losses < 0.95 * all_of_it
 
 
 def test_states_can_be_donated_from_the_first_round_on(key):
@@ -370,8 +439,8 @@ def test_states_can_be_donated_from_the_first_round_on(key):
         RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.chain(sf.window_average(4), optax.adam(0.1))
     )
     outer = jnp.zeros(3)
-    donated = algorithm.init(key, outer, data)
-    kept = algorithm.init(key, outer, data)
+    donated = algorithm.init(outer, data, key)
+    kept = algorithm.init(outer, data, key)
     step = jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)
     for _ in range(3):
         donated, _ = step(donated, data)
@@ -388,7 +457,7 @@ def test_weakly_typed_variables_do_not_compile_twice(key):
         return {"rate": outer["rate"] * data}
 
     algorithm = sf.Online(None, sf.Oracle(counting), optax.sgd(0.1))
-    state = algorithm.init(key, {"rate": jnp.asarray(0.5)}, jnp.asarray(1.0))
+    state = algorithm.init({"rate": jnp.asarray(0.5)}, jnp.asarray(1.0), key)
     for _ in range(3):
         state, _ = algorithm.step(state, jnp.asarray(1.0))
     assert len(traces) == 2  # the check of shapes, and one compilation
@@ -403,10 +472,10 @@ def test_networks_whose_initialisation_looks_at_the_input_can_be_vmapped(key):
         def init(key, x):
             return scale * jax.random.normal(key, x.shape) + 0 * x
 
-        pair = sf.Network((init, lambda params, x: params @ x), optax.sgd(0.01), 1)
+        pair = sf.Network.from_pair(init, lambda params, x: params @ x, optax.sgd(0.01), 1)
         module = sf.Network(lambda key: Scaled(key, scale), optax.sgd(0.01), 1)
         algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(pair, module), optax.sgd(0.1))
-        return sf.start(algorithm, lambda t, k: ridge_data(Ridge.draw(3)), jnp.zeros(3), key).learner.hypergradient
+        return sf.start(algorithm, lambda t, k: ridge_data(Ridge.draw(3)), jnp.zeros(3), key).learner.estimator
 
     lanes = jax.jit(jax.vmap(lane))(keys, scales)
     for i in range(2):
@@ -429,7 +498,7 @@ def test_a_recorded_stream_never_repeats_its_last_round(key):
     """Traced or not: too many rounds are refused when a run starts, and skipped when one is resumed inside jit."""
     recorded = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), ridge_data(Ridge.draw(4)))
     algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))
-    with pytest.raises(ValueError, match="rounds=7 after 0 rounds done, but the recorded stream has 2"):
+    with pytest.raises(ValueError, match="rounds=7 after 0 rounds done, but the recorded source has 2"):
         jax.jit(lambda key: sf.run(algorithm, recorded, jnp.zeros(3), rounds=7, key=key))(key)
     state = sf.start(algorithm, recorded, jnp.zeros(3), key)
     _, trace = jax.jit(lambda state: sf.run(algorithm, recorded, rounds=4, state=state))(state)
@@ -440,7 +509,7 @@ def test_an_infeasible_start_is_projected_before_it_is_played(key):
     algorithm = sf.Online(
         RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1), lambda outer: jnp.maximum(outer, 1.0)
     )
-    state = algorithm.init(key, jnp.zeros(3), ridge_data(Ridge.draw(5)))
+    state = algorithm.init(jnp.zeros(3), ridge_data(Ridge.draw(5)), key)
     np.testing.assert_array_equal(state.outer, 1.0)
 
 
@@ -463,7 +532,7 @@ def test_float32_models_with_float64_numbers(key):
         family = sf.Linear(phi, prediction=jnp.zeros((), jnp.float32), ridge=ridge)
         for hypergradient in (
             sf.Functional(family, family),
-            sf.Implicit(family, sf.Neumann(terms=4, step=step)),
+            sf.Implicit(family, sf.NeumannSeries(terms=4, step=step)),
             sf.Implicit(family, sf.ConjugateGradient(ridge=ridge)),
         ):
             outer = jnp.zeros(3, jnp.float32)

@@ -55,10 +55,10 @@ def features(x):
 
 ESTIMATORS = [
     lambda like: sf.Functional(sf.Linear(features, prediction=like), sf.Linear(features)),
-    lambda like: sf.Functional(sf.Linear(features, prediction=like), sf.Pointwise()),
+    lambda like: sf.Functional(sf.Linear(features, prediction=like), sf.PointwiseAdjoint()),
     lambda like: sf.Implicit(sf.Linear(features, prediction=like), sf.ConjugateGradient(tolerance=1e-12)),
-    lambda like: sf.Implicit(sf.Linear(features, prediction=like), sf.Neumann(terms=3, step=0.1)),
-    lambda like: sf.Implicit(sf.Linear(features, prediction=like), sf.Identity()),
+    lambda like: sf.Implicit(sf.Linear(features, prediction=like), sf.NeumannSeries(terms=3, step=0.1)),
+    lambda like: sf.Implicit(sf.Linear(features, prediction=like), sf.IdentityInverse()),
     lambda like: sf.Unrolled(sf.Linear(features, prediction=like)),
     lambda like: sf.Functional(network(like), network(like)),
 ]
@@ -71,7 +71,7 @@ def network(like):
     def apply(params, x):
         return jax.tree.map(lambda p: p * flat_sum(x), params)
 
-    return sf.Network((init, apply), optax.sgd(0.1), 2)
+    return sf.Network.from_pair(init, apply, optax.sgd(0.1), 2)
 
 
 @pytest.mark.parametrize("which", range(len(ESTIMATORS)))

@@ -26,7 +26,7 @@ def objective(t, outer, speed=0.3):
     return -1.5 * np.cos(outer - centres(speed)[t]).sum()
 
 
-PROBLEM = DriftingCosine(dimension=SIZE, smoothness=1.5, speed=0.3)
+PROBLEM = DriftingCosine(dimension=SIZE, curvature=1.5, speed=0.3)
 
 
 def looped(function, window):
@@ -91,7 +91,7 @@ def test_constants_found_by_search_are_close_from_below():
     """σ² from lanes; Q and L of one cosine, which a fine grid finds."""
     noises = 2.0 * jax.random.normal(jax.random.key(1), (4000, 3, SIZE))
     np.testing.assert_allclose(regret.noise_level(noises), 4.0 * SIZE, rtol=0.05)
-    problem = DriftingCosine(dimension=1, smoothness=2.0)
+    problem = DriftingCosine(dimension=1, curvature=2.0)
     grid = jnp.linspace(-np.pi, np.pi, 2001)[:, None]
     found = regret.largest_objective(problem.objective, 3, grid), regret.largest_slope(problem.gradient, 3, grid)
     for value in found:
@@ -122,7 +122,7 @@ def test_traced_windows_and_pytrees():
 
 def test_exact_suprema_equal_a_dense_search():
     """In one dimension a fine grid finds the supremum; in several, the search brackets it."""
-    problem = DriftingCosine(dimension=1, smoothness=2.0, speed=0.4, slowing=0.5, wobble=0.1)
+    problem = DriftingCosine(dimension=1, curvature=2.0, speed=0.4, slowing=0.5, wobble=0.1)
     grid = jnp.linspace(-np.pi, np.pi, 4001)[:, None]
     found = regret.searched_suprema(problem.objective, 8, grid, lipschitz=2.0, radius=2 * np.pi / 8000)
     exact = problem.suprema(8)
@@ -174,7 +174,7 @@ def test_bad_arguments_are_named():
 def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
     """One run of Algorithm 1 written as a loop of its own, and all sides of the pathwise statements."""
     problem = DriftingCosine(
-        dimension=2, smoothness=smoothness, noise=noise, speed=speed, slowing=slowing, wobble=wobble
+        dimension=2, curvature=smoothness, noise=noise, speed=speed, slowing=slowing, wobble=wobble
     )
     rounds, capacity = 40, 16
     noises = noise * jax.random.normal(jax.random.key(seed), (rounds, 2))

@@ -1,5 +1,7 @@
 """Smoothing against hand-expanded sums."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +88,116 @@ def test_traced_windows_equal_static_ones():
     for window, averages in zip(range(1, 10), traced, strict=True):
         _, static = smooth(sf.window_average(window), gradients)
         np.testing.assert_array_equal(averages, static)
+
+
+def direct(gradients, windows, discounts, filled):
+    """(1/W) Σ_{i<w_t} η_t^i ĝ_{t−i}, summed anew in every round with its own window and discount."""
+    averages = []
+    for t, (window, discount) in enumerate(zip(windows, discounts, strict=True)):
+        powers = np.float64(discount) ** np.arange(window)
+        terms = [powers[i] * np.asarray(gradients[t - i], np.float64) for i in range(min(window, t + 1))]
+        averages.append(sum(terms) / powers[: len(terms) if filled else window].sum())
+    return np.stack(averages)
+
+
+def smooth_with(gradients, capacity, windows, discounts=None, filled=False):
+    """As `smooth`, with a window and perhaps a discount of its own in every round, in one compiled scan."""
+    normalise = "filled" if filled else "window"
+
+    def make(window, discount):
+        if discounts is None:
+            return sf.window_average(window, normalise=normalise, capacity=capacity)
+        return sf.discounted_average(window, discount, normalise=normalise, capacity=capacity)
+
+    def one(state, inputs):
+        gradient, window, discount = inputs
+        average, state = make(window, discount).update(gradient, state)
+        return state, average
+
+    numbers = jnp.asarray(windows), jnp.ones(len(gradients)) if discounts is None else jnp.asarray(discounts)
+    first = make(jnp.asarray(1), jnp.asarray(0.5)).init(gradients[0])
+    return jax.jit(lambda *inputs: jax.lax.scan(one, first, inputs))(gradients, *numbers)
+
+
+CAPACITY, ROUNDS = 6, 40
+every_window = st.lists(st.integers(1, CAPACITY), min_size=ROUNDS, max_size=ROUNDS)
+few_changes = st.lists(st.integers(1, CAPACITY), min_size=4, max_size=4).map(lambda four: np.repeat(four, 10).tolist())
+
+
+@given(windows=every_window | few_changes, seed=st.integers(0, 10**6), filled=st.booleans())
+def test_a_window_that_changes_is_right_in_every_round(windows, seed, filled):
+    gradients = draw(seed, ROUNDS)
+    _, averages = smooth_with(gradients, CAPACITY, windows, filled=filled)
+    np.testing.assert_allclose(averages, direct(gradients, windows, np.ones(ROUNDS), filled), rtol=1e-11, atol=1e-13)
+
+
+@given(
+    windows=every_window | few_changes,
+    discounts=st.lists(st.sampled_from([0.0, 0.5, 0.99, 1.0]), min_size=4, max_size=4),
+    seed=st.integers(0, 10**6),
+    filled=st.booleans(),
+)
+def test_windows_and_discounts_that_change_are_right_in_every_round(windows, discounts, seed, filled):
+    gradients, discounts = draw(seed, ROUNDS), np.repeat(discounts, 10)
+    _, averages = smooth_with(gradients, CAPACITY, windows, discounts, filled)
+    np.testing.assert_allclose(averages, direct(gradients, windows, discounts, filled), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "schedule", [lambda t: jnp.where(t < 20, 10, 5), lambda t: 1 + t // 4], ids=["shrinks", "grows"]
+)
+def test_scheduled_windows(schedule):
+    """As users write them; each round is the average of its last w_t gradients, summed by hand."""
+    injected = optax.inject_hyperparams(sf.window_average, static_args=("normalise", "capacity"))
+    gradients = draw(11, 60)
+    _, averages = smooth(injected(window=schedule, capacity=16), gradients)
+    windows = [int(schedule(jnp.asarray(t))) for t in range(60)]
+    np.testing.assert_allclose(averages, direct(gradients, windows, np.ones(60), False), rtol=1e-11, atol=1e-13)
+
+
+def test_a_scheduled_discount_of_a_fixed_window():
+    injected = optax.inject_hyperparams(sf.discounted_average, static_args=("window", "normalise", "capacity"))
+    schedule = lambda t: jnp.where(t < 13, 0.9, 0.5)  # noqa: E731
+    gradients = draw(12, 40)
+    _, averages = smooth(injected(window=6, discount=schedule), gradients)
+    discounts = [float(schedule(jnp.asarray(t))) for t in range(40)]
+    np.testing.assert_allclose(averages, direct(gradients, [6] * 40, discounts, False), rtol=1e-6, atol=1e-7)
+
+
+def test_windows_that_change_in_one_lane_only():
+    """Under vmap, each lane as if alone."""
+    windows = jnp.asarray([[3] * 20 + [5] * 20, [4] * 40])
+    gradients = jnp.stack([draw(13, 40), draw(14, 40)])
+    _, lanes = jax.vmap(lambda g, w: smooth_with(g, 5, w))(gradients, windows)
+    for lane, gradient, window in zip(lanes, gradients, windows, strict=True):
+        np.testing.assert_allclose(
+            lane, direct(gradient, np.asarray(window), np.ones(40), False), rtol=1e-11, atol=1e-13
+        )
+    _, static = smooth(sf.window_average(4), gradients[1])
+    np.testing.assert_array_equal(lanes[1], static)
+
+
+def test_a_run_that_goes_on_with_another_window():
+    gradients = draw(15, 30)
+    state, _ = smooth(sf.window_average(9, capacity=12), gradients[:17])
+    _, averages = jax.lax.scan(
+        lambda state, gradient: sf.window_average(4, capacity=12).update(gradient, state)[::-1], state, gradients[17:]
+    )
+    windows = [9] * 17 + [4] * 13
+    np.testing.assert_allclose(averages, direct(gradients, windows, np.ones(30), False)[17:], rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("capacity", [1, 3])
+@pytest.mark.parametrize("wrong", [9, 0, -2])
+def test_traced_windows_outside_their_capacity_give_nothing(capacity, wrong):
+    """NaN in these rounds, and the right average again once the window fits."""
+    gradients = draw(16, 20)
+    windows = np.where((np.arange(20) >= 7) & (np.arange(20) < 12), wrong, capacity)
+    _, averages = smooth_with(gradients, capacity, windows)
+    outside = windows == wrong
+    assert np.isnan(averages[outside]).all()
+    expected = windowed_means(gradients, capacity)
+    np.testing.assert_allclose(averages[~outside], expected[~outside], rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("window", [300])
@@ -191,6 +303,24 @@ def test_smoothed_gradient_takes_the_last_smoother_and_defaults_to_the_raw_one()
     np.testing.assert_array_equal(sf.smoothed_gradient(state, gradients[-1]), gradients[-1])
 
 
+class Momentum(NamedTuple):
+    """The state of somebody else's smoother."""
+
+    average: dict
+
+
+def test_smoothed_gradient_reads_every_state_that_has_an_average():
+    def update(updates, state, params=None):
+        average = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, state.average, updates)
+        return average, Momentum(average)
+
+    own = optax.GradientTransformation(lambda params: Momentum(jax.tree.map(jnp.zeros_like, params)), update)
+    gradient = {"a": jnp.ones(2)}
+    chain = optax.chain(own, optax.sgd(0.1))
+    _, state = chain.update(gradient, chain.init(gradient), gradient)
+    np.testing.assert_allclose(sf.smoothed_gradient(state, gradient)["a"], 0.1)
+
+
 def test_memory_is_the_window_and_a_few_vectors():
     state = sf.window_average(1000).init(jnp.zeros(50, jnp.float32))
     assert isinstance(state, SmoothingState)
@@ -219,6 +349,23 @@ def test_scanned_and_vmapped_updates_cost_no_copy_of_the_buffer():
     scan = jax.jit(lambda s, g: jax.lax.scan(lambda s, g: (update(s, g), None), s, g)[0], donate_argnums=0)
     compiled = scan.lower(jax.vmap(transformation.init)(gradients[0]), gradients).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 50 * lanes * size * 4
+
+
+@pytest.mark.usefixtures("optimised")
+def test_windows_that_may_change_cost_no_copy_of_the_buffer_either():
+    capacity, size, lanes = 2000, 500, 4
+
+    def update(state, gradient, window):
+        return sf.window_average(window, capacity=capacity).update(gradient, state)[1]
+
+    def scan(states, gradients, windows):
+        return jax.lax.scan(lambda s, g: (jax.vmap(update)(s, g, windows), None), states, gradients)[0]
+
+    gradients, windows = jnp.ones((50, lanes, size), jnp.float32), jnp.asarray([1, 10, 100, 2000])
+    states = jax.vmap(sf.window_average(jnp.asarray(1), capacity=capacity).init)(gradients[0])
+    memory = jax.jit(scan, donate_argnums=0).lower(states, gradients, windows).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 100 * lanes * size * 4
+    assert memory.alias_size_in_bytes >= lanes * capacity * size * 4
 
 
 @pytest.mark.parametrize("window", [0, -3, 2.5, True, "10", None])

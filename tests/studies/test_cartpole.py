@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from probe import Probe
 
 import smoothfbo as sf
 from smoothfbo.environments.cartpole import CartPole
-from smoothfbo.environments.probe import Probe
 from smoothfbo.errors import UsageError
 from smoothfbo.functions.base import FunctionState
 from smoothfbo.harness.methods import find
+from smoothfbo.hypergradients import InnerState
 from smoothfbo.studies.cartpole import evaluation, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import STUDIED, CartPoleConfig
@@ -117,10 +118,7 @@ def estimate(method):
     hypergradient = cartpole.estimator_of(find(method), Q, RATE)
     problem, data = REFERENCE.problem(method), REFERENCE.data
     warm = hypergradient.init(problem, jnp.asarray(OUTER), data, jax.random.key(0))
-    if hasattr(warm, "inner"):
-        warm = warm._replace(inner=warm.inner._replace(params=jnp.asarray(INNER)))
-    else:
-        warm = warm._replace(params=jnp.asarray(INNER))
+    warm = warm._replace(inner=warm.inner._replace(params=jnp.asarray(INNER)))
     result, warm = eqx.filter_jit(hypergradient)(problem, jnp.asarray(OUTER), warm, data, jax.random.key(1))
     return np.asarray(result.gradient), np.asarray(inner_parameters(warm)), result
 
@@ -163,11 +161,11 @@ def test_losses_of_all_samples_are_those_of_each(method, limits):
     problem = soft_q.soft_q_problem(target, method)
     v, outer = jnp.asarray(REFERENCE.values(INNER)), jnp.asarray(OUTER)
     for loss in (problem.inner_loss, problem.outer_loss):
-        if hasattr(loss, "of_all"):
+        if hasattr(loss, "batch"):
             each = jax.vmap(loss, in_axes=(None, 0, 0, 0))(outer, v, *REFERENCE.data.inner)
-            np.testing.assert_allclose(loss.of_all(outer, v, *REFERENCE.data.inner), each, rtol=1e-12)
-    assert hasattr(problem.inner_loss, "of_all")
-    assert hasattr(problem.outer_loss, "of_all") == (method != "fbo")
+            np.testing.assert_allclose(loss.batch(outer, v, *REFERENCE.data.inner), each, rtol=1e-12)
+    assert hasattr(problem.inner_loss, "batch")
+    assert hasattr(problem.outer_loss, "batch") == (method != "fbo")
 
 
 def test_bounded_models_predict_what_can_happen():
@@ -214,7 +212,7 @@ def test_closed_form_equals_the_general_estimator_with_a_converged_adjoint():
     table = sf.Linear(one_hot(np.concatenate(rows.inner.x, axis=1)))
     inner = sf.Network((Q.init, Q), optax.sgd(0.0), steps=0)
     gradients = []
-    for adjoint in (sf.Pointwise(), table):
+    for adjoint in (sf.PointwiseAdjoint(), table):
         estimator = sf.Functional(inner, adjoint)
         warm = estimator.init(REFERENCE.problem(), jnp.asarray(OUTER), rows, jax.random.key(0))
         result, _ = eqx.filter_jit(estimator)(REFERENCE.problem(), jnp.asarray(OUTER), warm, rows, jax.random.key(1))
@@ -235,7 +233,7 @@ def test_hypergradient_equals_differences_through_an_exactly_solved_tabular_inne
         return np.mean((membership @ table - REFERENCE.true_target) ** 2)  # two networks, a half each
 
     features = one_hot(np.unique(pairs, axis=0))
-    tabular = sf.Functional(sf.Linear(features, prediction=jnp.zeros(2)), sf.Pointwise())
+    tabular = sf.Functional(sf.Linear(features, prediction=jnp.zeros(2)), sf.PointwiseAdjoint())
     problem = REFERENCE.problem()
     warm = tabular.init(problem, jnp.asarray(OUTER), REFERENCE.data, jax.random.key(0))
     result, _ = eqx.filter_jit(tabular)(problem, jnp.asarray(OUTER), warm, REFERENCE.data, jax.random.key(1))
@@ -297,11 +295,11 @@ def replay(environment, **options):
 class Learner(NamedTuple):
     """As much of a learner's state as a stream looks at."""
 
-    hypergradient: FunctionState
+    estimator: InnerState
 
 
 def learner_with(parameters):
-    return Learner(FunctionState(parameters, ()))
+    return Learner(InnerState(FunctionState(parameters, ())))
 
 
 @functools.cache
@@ -311,7 +309,7 @@ def short_memory():
 
     @eqx.filter_jit
     def step(state, parameters):
-        return stream(state, jnp.asarray(0), jax.random.key(1), learner_with(parameters))
+        return stream(state, jnp.asarray(0), learner_with(parameters), jax.random.key(1))
 
     return stream, state, stream.q.init(jax.random.key(0)), step
 
@@ -323,7 +321,7 @@ def short_memory():
 def test_time_limits_bootstrap_and_terminations_do_not(change, terminated, truncated):
     stream, state, parameters, step = short_memory()
     before = state.environment._replace(**change)
-    after, data, problem = step(state._replace(environment=before), parameters)
+    after, (data, problem) = step(state._replace(environment=before), parameters)
     row = after.memory[1]
     assert row[-1] == terminated
     assert (after.environment.steps == 0) == bool(terminated or truncated)
@@ -349,14 +347,14 @@ def test_target_networks_follow_and_the_memory_goes_round():
     assert np.any(state.memory[:50], axis=1).all()
     assert not np.any(state.memory[50:])
     first, second = (stream.q.init(jax.random.key(seed)) for seed in (0, 1))
-    step = jax.jit(lambda state, round, key, parameters: stream(state, round, key, learner_with(parameters))[:2])
+    step = jax.jit(lambda state, round, key, parameters: stream(state, round, learner_with(parameters), key))
     state, _ = step(state, jnp.asarray(0), jax.random.key(1), first)
     np.testing.assert_array_equal(state.target, first)
     state, _ = step(state, jnp.asarray(1), jax.random.key(1), second)
     np.testing.assert_allclose(state.target, 0.75 * first + 0.25 * second, rtol=1e-12)
     for round in range(2, 30):
         old = state.memory
-        state, data = step(state, jnp.asarray(round), jax.random.key(round), second)
+        state, (data, _) = step(state, jnp.asarray(round), jax.random.key(round), second)
         changed = np.flatnonzero((old != state.memory).any(1))
         assert set(changed) <= {(50 + round) % 64}
         rows = np.concatenate([data.inner.x.observation, data.inner.x.action], 1)
@@ -374,7 +372,7 @@ def test_policy_is_soft_with_a_share_of_random_actions():
     state, _ = jax.jit(stream.init)(jax.random.key(0))
 
     def action(key):
-        after, _, _ = stream(state, jnp.asarray(0), key, learner_with(parameters))
+        after, _ = stream(state, jnp.asarray(0), learner_with(parameters), key)
         return after.memory[50, 4:6]
 
     taken = jax.jit(jax.vmap(action))(jax.random.split(jax.random.key(1), 4000))
@@ -424,7 +422,7 @@ def numbers(**changes):
 def test_rates_fall_linearly_to_their_last_share():
     stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
     algorithm = cartpole.learner(find("fbo"), stream, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
-    for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.hypergradient.inner.optimiser, 1e-2)):
+    for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.estimator.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
         with jax.numpy_dtype_promotion("standard"):
             for _ in range(12):
@@ -457,7 +455,7 @@ def test_every_method_solves_the_probe(method):
         final, trace = sf.run(
             algorithm, stream, outer, rounds=4000, key=key_run, record=lambda state, info: info.finite
         )
-        parameters = inner_parameters(final.learner.hypergradient)
+        parameters = inner_parameters(final.learner.estimator)
         observations = jnp.asarray([[0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [1.0, -1.0]])
         values = jax.vmap(stream.q.values, in_axes=(None, 0))(parameters, observations)
         returns = evaluation.evaluate(stream.environment, newest(stream.q, parameters), jnp.asarray(0), key, 4).returns
@@ -535,7 +533,7 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
         before = lanes[number]
         earlier = jax.random.normal(jax.random.fold_in(generator, number), before.networks.shape)
         after, rows = advance(program.numbers, before._replace(networks=earlier))
-        newest = inner_parameters(after.run.learner.hypergradient)
+        newest = inner_parameters(after.run.learner.estimator)
         np.testing.assert_array_equal(after.networks, earlier.at[:, number % 3].set(newest))
 
         def judge(numbers, networks, number=number):
@@ -628,7 +626,7 @@ def rounds_of(config, program, index, lane, rounds):
     """The rounds of a lane once more, one by one, with their gradients; and the state after them."""
     pick = functools.partial(jax.tree.map, lambda leaf: leaf[index])
     numbers, state = pick(program.numbers), pick(lane.run)
-    state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
+    state = state._replace(source=state.source._replace(tally=jax.tree.map(jnp.zeros_like, state.source.tally)))
     stream = cartpole.replay(config, find(program.name), numbers)
     algorithm = cartpole.learner(
         find(program.name), stream, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
@@ -641,9 +639,9 @@ def test_a_row_sums_up_its_rounds():
     index = next(i for i, lane in enumerate(program.lanes) if lane["window"] == 5 and lane["environment"] == "drifting")
     last, infos = rounds_of(SMALL_CONFIG, program, index, lanes[1], 20)
     row = {name: np.asarray(values)[index, 0] for name, values in rows[1].items()}
-    raw, used = (np.sqrt(np.sum(np.square(g), axis=(1, 2))) for g in (infos.hypergradient, infos.used))
+    raw, used = (np.sqrt(np.sum(np.square(g), axis=(1, 2))) for g in (infos.gradient, infos.smoothed))
     assert not np.allclose(raw, used, rtol=0.1)
-    tally = last.stream.tally
+    tally = last.source.tally
     assert tally.steps == 20
     for name, expected in {
         "hypergradient_norm": raw.mean(),
@@ -661,7 +659,7 @@ def test_training_returns_are_means_over_the_episodes_that_ended():
     config = replace(SMALL_CONFIG, steps=120, evaluate_every=120, environment=("drifting",), methods=("fbo",))
     (program,) = cartpole.programs(config)
     (_, after), (row,) = whole_run(program)
-    tally = after.run.stream.tally
+    tally = after.run.source.tally
     assert (tally.episodes > 1).all()
     np.testing.assert_array_equal(row["training_episodes"][:, 0], tally.episodes)
     np.testing.assert_allclose(row["training_return"][:, 0], tally.returns / tally.episodes, rtol=1e-12)
@@ -683,7 +681,7 @@ def test_options_reach_what_they_are_for():
     np.testing.assert_allclose(itd.numbers.inner_rate, 0.07)
     np.testing.assert_allclose(fbo.numbers.inner_rate, 0.01)
     lanes, _ = whole_run(fbo)
-    counts = [leaf for leaf in jax.tree.leaves(lanes[1].run.learner.hypergradient.inner.optimiser) if leaf.ndim == 1]
+    counts = [leaf for leaf in jax.tree.leaves(lanes[1].run.learner.estimator.inner.optimiser) if leaf.ndim == 1]
     assert counts
     assert all((count == 3 * 20).all() for count in counts)
     one = jax.tree.map(lambda leaf: leaf[0], fbo.numbers)
@@ -693,7 +691,7 @@ def test_options_reach_what_they_are_for():
     np.testing.assert_allclose(stream.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
     assert cartpole.replay(replace(config, bounded_values=False), find("fbo"), one).largest_value is None
     inverses = {name: cartpole.estimator_of(find(name), Q, RATE).inverse for name in ("omd", "omd-cg")}
-    assert isinstance(inverses["omd"], sf.Identity)
+    assert isinstance(inverses["omd"], sf.IdentityInverse)
     assert isinstance(inverses["omd-cg"], sf.ConjugateGradient)
 
 
@@ -729,16 +727,16 @@ def test_seeds_differ_in_every_random_choice():
     weights = slice(0, 6 * 3)  # the first layer of both networks; biases start at zero
     assert not np.isclose(one.learner.outer[:, weights], other.learner.outer[:, weights]).any()
     assert not np.isclose(*one.learner.outer[:, weights]).any()
-    first, second = inner_parameters(states[0].learner.hypergradient)[:2]
+    first, second = inner_parameters(states[0].learner.estimator)[:2]
     assert not np.isclose(first[:, : 4 * 4], second[:, : 4 * 4]).any()
     assert not np.isclose(first[0, : 4 * 4], first[1, : 4 * 4]).any()  # and the two networks of a pair
     assert not np.array_equal(one.learner.key, other.learner.key)
     assert not np.array_equal(one.key, other.key)
-    assert not np.isclose(one.stream.memory[0, :4], other.stream.memory[0, :4]).any()  # the first state
-    actions = [state.stream.memory[:30, 4] for state in (one, other)]
+    assert not np.isclose(one.source.memory[0, :4], other.source.memory[0, :4]).any()  # the first state
+    actions = [state.source.memory[:30, 4] for state in (one, other)]
     assert 5 < np.sum(actions[0] != actions[1]) < 25
     later = [jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), states[-1]) for i in (0, 1)]
-    assert not np.isclose(later[0].stream.environment[:4], later[1].stream.environment[:4]).any()
+    assert not np.isclose(later[0].source.environment[:4], later[1].source.environment[:4]).any()
     # mini-batches: the same memory, the keys of the two lanes
     config = CartPoleConfig(
         random_steps=30, batch=8, capacity=60, q_hidden=(4,), steps=40, evaluate_every=20, window=(1,)
@@ -747,13 +745,13 @@ def test_seeds_differ_in_every_random_choice():
     stream = cartpole.replay(config, find("fbo"), lane)
     shared = jax.tree.map(lambda leaf: leaf[0], states[0])
     batches = [
-        stream(shared.stream, jnp.asarray(0), jax.random.fold_in(jax.random.wrap_key_data(key), 0), shared.learner)[1]
+        stream(shared.source, jnp.asarray(0), shared.learner, jax.random.fold_in(jax.random.wrap_key_data(key), 0))[1]
         for key in (one.key, other.key)
     ]
-    assert not np.array_equal(*(batch.inner.x.observation for batch in batches))
+    assert not np.array_equal(*(batch.data.inner.x.observation for batch in batches))
     # stationary and drifting lanes of one seed share all of it: they differ in the reward alone
     drifting = next(i for i, each in enumerate(program.lanes) if each["environment"] == "drifting")
-    np.testing.assert_array_equal(states[0].stream.memory[0], states[0].stream.memory[drifting])
+    np.testing.assert_array_equal(states[0].source.memory[0], states[0].source.memory[drifting])
 
 
 def test_a_lane_that_is_not_finite_stops_and_is_marked_while_the_others_go_on():
@@ -766,7 +764,7 @@ def test_a_lane_that_is_not_finite_stops_and_is_marked_while_the_others_go_on():
     after = lane.run.learner
     assert records["finite"].tolist() == [[False], [True], [True], [True]]
     assert records["skipped"][:, 0].tolist() == [20, 0, 0, 0]
-    np.testing.assert_array_equal(inner_parameters(after.hypergradient)[0], inner_parameters(learner.hypergradient)[0])
+    np.testing.assert_array_equal(inner_parameters(after.estimator)[0], inner_parameters(learner.estimator)[0])
     assert np.isfinite(after.outer[1:]).all()
 
 
@@ -776,11 +774,11 @@ def test_values_stay_in_the_range_that_rewards_allow():
     np.testing.assert_allclose(largest, 1 + 0.99 * largest + 0.1 * np.log(2), rtol=1e-12)
     values = jnp.asarray([-3.0, 0.5, 1e6])
     expected = [-0.3, 0.5, largest + 0.1 * (1e6 - largest)]
-    np.testing.assert_allclose(soft_q.possible_value(values, largest), expected, rtol=1e-6)
+    np.testing.assert_allclose(soft_q.softly_bounded(values, largest), expected, rtol=1e-6)
     # Beyond the bounds there is a slope that leads back.
-    slopes = jax.vmap(jax.grad(soft_q.possible_value), in_axes=(0, None))(values, largest)
+    slopes = jax.vmap(jax.grad(soft_q.softly_bounded), in_axes=(0, None))(values, largest)
     np.testing.assert_allclose(slopes, [0.1, 1.0, 0.1], rtol=1e-6)
-    np.testing.assert_array_equal(soft_q.possible_value(values, None), values)
+    np.testing.assert_array_equal(soft_q.softly_bounded(values, None), values)
     shape = Q.init(jax.random.key(5)).shape
     parameters = 10 * jax.random.normal(jax.random.key(5), shape)  # networks that have run away
     size = Q.network.sizes[0]
@@ -800,7 +798,7 @@ def test_values_of_all_samples_are_those_of_each():
     parameters = jax.random.normal(jax.random.key(8), Q.init(jax.random.key(8)).shape)
     x = REFERENCE.data.inner.x
     each = jax.vmap(Q, in_axes=(None, 0))(parameters, x)
-    np.testing.assert_allclose(Q.of_all(parameters, x), each, rtol=1e-12)
+    np.testing.assert_allclose(Q.batch(parameters, x), each, rtol=1e-12)
 
 
 def test_units_of_a_leaky_model_can_come_back():

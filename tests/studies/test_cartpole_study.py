@@ -274,7 +274,7 @@ def test_lines_are_named_by_what_differs_and_averaged_over_evaluations(tables, m
     assert all(line.low is not None for line in chart.series)
     assert chart.series[0].low.min() == 0  # the interval of two seeds is wider than returns can be
     assert all(line.high.max() <= LARGEST_RETURN == CartPole().step_limit for line in chart.series)
-    monkeypatch.setattr(report, "CROWD", 2)
+    monkeypatch.setattr(report, "MOST_WITH_INTERVALS", 2)
     frame["method"] = frame["method"].replace("smooth-fbo", "smooth-mle")
     kept = {line.name: line.low is not None for line in next(report._charts(frame, "drifting")).series}
     assert kept == {"FBO": True, "Smoothed MLE, w = 1": False, "Smoothed MLE, w = 7": False}
@@ -474,7 +474,7 @@ def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "CHECKPOINT_SHARE", float("inf"))  # a checkpoint after every chunk
     done = []
 
-    def tell(progress):
+    def on_progress(progress):
         if not progress.compiling:
             done.append(progress.done)
             if len(done) == 4:
@@ -482,8 +482,8 @@ def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 
     execute(cartpole.study(config), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        execute(cartpole.study(config), tmp_path / "parts", tell=tell)
-    execute(cartpole.study(config), tmp_path / "parts", tell=tell)
+        execute(cartpole.study(config), tmp_path / "parts", on_progress=on_progress)
+    execute(cartpole.study(config), tmp_path / "parts", on_progress=on_progress)
     assert done == [20, 40, 60, 80, 80, 100, 120]  # the fourth chunk is run again, and nothing before it
     for name in ("metrics", "lanes"):
         whole, parts = (store.read_table(tmp_path / folder / f"{name}.parquet") for folder in ("whole", "parts"))

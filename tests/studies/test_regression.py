@@ -15,6 +15,7 @@ import smoothfbo as sf
 from smoothfbo import cli
 from smoothfbo.harness.statistics import interval, ratio_interval
 from smoothfbo.hypergradients.base import Estimate
+from smoothfbo.source import RoundNumbers
 from smoothfbo.studies.regression import claims as regression_claims
 from smoothfbo.studies.regression import measure as regression_measure
 from smoothfbo.studies.regression import program as regression
@@ -168,13 +169,13 @@ def test_fbo_is_the_library_without_smoothing(measured):
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
     stream = regression.make_stream(SMALL, lane.shape, numbers)
     algorithm = sf.Online(
-        stream.problem(stream.weighting),
+        stream.problem(),
         regression.make_hypergradient(SMALL, lane.shape, numbers, stream),
         optax.sgd(lane.outer_rate),
         project=optax.projections.projection_non_negative,
     )
     key = jax.random.fold_in(jax.random.key(numbers.seed), 1)
-    _, trace = sf.run(algorithm, stream, jnp.ones(3), rounds=24, key=key)
+    _, trace = sf.run(algorithm, stream.source(), jnp.ones(3), rounds=24, key=key)
     np.testing.assert_allclose(records["outer"], trace.outer, rtol=2e-3, atol=1e-5)
     np.testing.assert_allclose(records["outer_loss"], trace.outer_loss, rtol=2e-3)
 
@@ -186,12 +187,12 @@ def test_seeds_differ_in_truth_data_and_initialisation(measured):
     assert lanes[0][1]["outer_loss"][0] != lanes[1][1]["outer_loss"][0]
     (program, *_) = next(entry for name, entry in measured.items() if name.startswith("fbo"))
     state = jax.vmap(program.start)(program.numbers)
-    params = jax.tree.leaves(state.learner.hypergradient.inner.params)
+    params = jax.tree.leaves(state.learner.estimator.inner.params)
     assert all((leaf[0] != leaf[1]).any() for leaf in params)
-    assert (state.stream.x[0] != state.stream.x[1]).any()
+    assert (state.source.x[0] != state.source.x[1]).any()
 
 
-class Shifted(sf.AbstractHypergradient):
+class Shifted(sf.AbstractEstimator):
     """∇F plus a known bias and a known noise."""
 
     stream: object
@@ -202,17 +203,17 @@ class Shifted(sf.AbstractHypergradient):
         return ()
 
     def __call__(self, problem, outer, state, data, key):
-        exact = jax.grad(self.stream.objective)(outer, data)
+        exact = self.stream.gradient(data, outer)
         gradient = exact + self.bias + self.noise * jax.random.normal(key, exact.shape, exact.dtype)
         unknown = jnp.zeros(())
-        return Estimate(gradient, None, None, unknown, unknown, unknown, jnp.asarray(True)), ()
+        return Estimate(gradient, None, None, unknown, unknown, unknown, unknown, jnp.asarray(True)), ()
 
 
 def test_the_probe_tells_bias_from_noise():
     lane = next(SMALL.lanes())
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
     stream = regression.make_stream(SMALL, lane.shape, numbers)
-    source = regression.Rounds()
+    source = RoundNumbers()
 
     def one(key):
         algorithm = sf.Online(None, Shifted(stream, 0.2, 0.5), optax.sgd(0.1))

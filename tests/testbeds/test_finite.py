@@ -48,7 +48,7 @@ def test_mean_and_variance_of_the_hypergradient_by_monte_carlo(problem, key):
     losses = problem.problem()
 
     def estimate(key):
-        data = problem.stream(jnp.asarray(ROUND), key).final
+        data = problem.draw(jnp.asarray(ROUND), key).final
         explicit = losses.explicit(outer, inner[data.outer.x], data.outer)
         return explicit + losses.implicit(outer, inner[data.inner.x], adjoint[data.inner.x], data.inner)
 
@@ -63,7 +63,7 @@ def test_estimators_reach_the_exact_gradient_with_much_data(problem, key):
     """The general functional and implicit estimators of the core, on a large sample of this problem."""
     large = FiniteBilevel(points=problem.points, features=None if problem.points == 4 else 3, speed=0.1, batch=200_000)
     outer = jnp.asarray(outer_of(problem, 4))
-    data = large.stream(jnp.asarray(ROUND), key)
+    data = large.draw(jnp.asarray(ROUND), key)
     exact = np.asarray(large.gradient(jnp.asarray(ROUND), outer))
     family = sf.Linear(large.phi)
     estimators = [sf.Functional(family, family)] if problem.points == 4 else [sf.Implicit(family)]

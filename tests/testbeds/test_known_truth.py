@@ -37,7 +37,7 @@ def numpy_objective(stream, outer, round):
 
 def test_exact_objective_equals_numpy():
     stream = DriftingRegression(jax.random.key(1), Sinusoidal(), inputs=2, outputs=2, lags=4, noise=0.2)
-    got = stream.objective(jnp.asarray(OUTER), jnp.asarray(7))
+    got = stream.objective(jnp.asarray(7), jnp.asarray(OUTER))
     np.testing.assert_allclose(got, numpy_objective(stream, OUTER, 7), rtol=1e-6)
 
 
@@ -45,8 +45,8 @@ def test_exact_objective_in_more_dimensions_equals_a_large_sample():
     stream = DriftingRegression(jax.random.key(11), Sinusoidal(frequency=0.5), inputs=5, lags=3, noise=0.0)
     x = jax.random.normal(jax.random.key(12), (400_000, 5))
     outer = jnp.asarray([1.0, 0.2, 0.6])
-    error = stream.truth(jnp.asarray(4), x) - stream.solution(outer, jnp.asarray(4), x)
-    np.testing.assert_allclose(stream.objective(outer, jnp.asarray(4)), np.mean(np.square(error)), rtol=0.01)
+    error = stream.truth(jnp.asarray(4), x) - stream.solution(jnp.asarray(4), outer, x)
+    np.testing.assert_allclose(stream.objective(jnp.asarray(4), outer), np.mean(np.square(error)), rtol=0.01)
 
 
 def test_a_scalar_decay_is_the_same_as_its_weights():
@@ -57,10 +57,10 @@ def test_a_scalar_decay_is_the_same_as_its_weights():
     )
     weights = jnp.asarray(np.exp(-rate * np.arange(4)))
     np.testing.assert_allclose(
-        decay.objective(jnp.asarray(rate), jnp.asarray(5)), per_lag.objective(weights, jnp.asarray(5)), rtol=1e-12
+        decay.objective(jnp.asarray(5), jnp.asarray(rate)), per_lag.objective(jnp.asarray(5), weights), rtol=1e-12
     )
     y = {"target": jnp.ones(1), "lag": jnp.asarray(2)}
-    loss = decay.problem(decay.weighting).inner_loss(jnp.asarray(rate), jnp.zeros(1), jnp.zeros(2), y)
+    loss = decay.problem().inner_loss(jnp.asarray(rate), jnp.zeros(1), jnp.zeros(2), y)
     np.testing.assert_allclose(loss, np.exp(-2 * rate), rtol=1e-12)
 
 
@@ -92,8 +92,9 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
         steps,
     )
     outer = jnp.asarray(OUTER)
-    window, _ = stream.init(key_data)
-    _, data, _ = stream(window, jnp.asarray(3), jax.random.fold_in(key_data, 3), None)
+    source = stream.source()
+    window, _ = source.init(key_data)
+    _, (data, _) = source(window, jnp.asarray(3), None, jax.random.fold_in(key_data, 3))
     data = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, data)
 
     hypergradient = sf.Functional(network, network)
@@ -126,7 +127,7 @@ def exact_gradient(stream, times, now, x, probability):
 
 def test_closed_form_gradient_equals_the_derivative_of_the_objective():
     stream = DriftingRegression(jax.random.key(4), Sinusoidal(), inputs=2, lags=4)
-    automatic = jax.grad(stream.objective)(jnp.asarray(OUTER), jnp.asarray(9))
+    automatic = stream.gradient(jnp.asarray(9), jnp.asarray(OUTER))
     x, probability = fine_grid()
     np.testing.assert_allclose(automatic, exact_gradient(stream, 8 - np.arange(4), 9, x, probability), rtol=1e-5)
 
@@ -134,10 +135,11 @@ def test_closed_form_gradient_equals_the_derivative_of_the_objective():
 def test_the_stream_hands_on_its_batches_with_the_right_lags():
     stream = DriftingRegression(jax.random.key(5), Sinusoidal(), inputs=2, lags=3, batch=4, noise=0.0)
     key = jax.random.key(6)
-    window, _ = stream.init(key)
+    source = stream.source()
+    window, _ = source.init(key)
     played = []
     for t in range(5):
-        window, data, problem = stream(window, jnp.asarray(t), jax.random.fold_in(key, t), None)
+        window, (data, problem) = source(window, jnp.asarray(t), None, jax.random.fold_in(key, t))
         assert problem is None
         played.append(data.outer)
         np.testing.assert_allclose(stream.truth(jnp.asarray(t), data.outer.x), data.outer.y["target"])

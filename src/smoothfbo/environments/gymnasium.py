@@ -1,6 +1,6 @@
-"""The drifting CartPole for gymnasium: `gymnasium.make("smoothfbo/DriftingCartPole-v1")`.
+"""The drifting CartPole for gymnasium: `gymnasium.make("smoothfbo.environments:smoothfbo/DriftingCartPole-v1")`.
 
-gymnasium knows it once this module is imported; jax comes in only when an environment is made.
+After `import smoothfbo.environments` the name after the colon is enough; jax comes in only when an environment is made.
 """
 
 from typing import Any

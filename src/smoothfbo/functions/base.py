@@ -2,27 +2,36 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from smoothfbo.algebra import inner_product, norm, ratio
+from smoothfbo.batching import batched
 from smoothfbo.problem import Samples
 
 
 class Term(NamedTuple):
-    """mean over `samples` of loss(f(x), x, y): one expectation of an objective over functions f."""
+    """mean over `samples` of loss(f(x), x, y): one expectation of an objective over functions f.
+
+    The loss may have a method `batch` (see `smoothfbo.batched`).
+    """
 
     loss: Callable[[PyTree, PyTree, PyTree], Float[Array, ""]]
     samples: Samples
     is_linear: bool = False  # linear in f(x): its Hessian need not be computed
-    of_all: Callable[[PyTree, PyTree, PyTree], Float[Array, " samples"]] | None = None  # if faster than vmap of `loss`
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> Float[Array, ""]:
-        """`function` maps all inputs at once."""
-        return jnp.mean((self.of_all or jax.vmap(self.loss))(function(self.samples.x), *self.samples))
+        """For a function of one input."""
+        return self.mean_at(batched(function)(self.samples.x))
+
+    def mean_at(self, predictions: PyTree) -> Float[Array, ""]:
+        """For given values of f at all samples."""
+        return jnp.mean(batched(self.loss)(predictions, *self.samples))
 
 
 class FunctionState(NamedTuple):
@@ -36,16 +45,12 @@ class AbstractFunction(eqx.Module):
     """A family of functions x ↦ v with parameters θ, and a way to fit θ."""
 
     @abstractmethod
-    def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None) -> FunctionState:
+    def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
         """Initial parameters. `x` is one input; `prediction` is what f(x) must look like, None if free."""
 
     @abstractmethod
     def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
-        """The function x ↦ v of ONE input that these parameters stand for."""
-
-    @abstractmethod
-    def bind_all(self, params: PyTree) -> Callable[[PyTree], PyTree]:
-        """The same function of ALL inputs of a batch, along their first axis."""
+        """The function x ↦ v of ONE input that these parameters stand for; `smoothfbo.batched` maps many."""
 
     @abstractmethod
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
@@ -55,8 +60,37 @@ class AbstractFunction(eqx.Module):
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         """Move θ towards the minimiser of Σ terms + R(θ), starting from `state`."""
 
+    @property
+    def bind_all(self) -> NoReturn:
+        raise AttributeError("bind_all(params) is written smoothfbo.batched(function.bind(params)) since version 1.0.")
+
 
 def objective_value(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Any:
     """Σ terms + R(θ) on all samples."""
-    bound = function.bind_all(params)
+    bound = function.bind(params)
     return sum((term.mean(bound) for term in objective), function.regulariser(params))
+
+
+def relative_residual(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Float[Array, ""]:
+    """How far θ is from a stationary point of L(θ) = Σ mean ℓ(f_θ(x), x, y) + R(θ), free of all scales:
+
+        ‖∇_θ L(θ)‖ / ‖J_θᵀ ∂_v ℓ(0)‖,     J_θᵀ ∂_v ℓ(0) = ∂_θ Σ mean f_θ(x)ᵀ ∂_v ℓ(0, x, y).
+
+    0 is solved, 1 is no better than the prediction 0. The denominator is the gradient that θ would see if the function
+    were 0 everywhere, so it does not shrink as the fit improves. It is the right side of the linear system for a
+    quadratic objective of a linear function without a penalty. NaN where the loss has no finite slope at v = 0.
+    """
+
+    def at_zero(params: PyTree) -> Float[Array, ""]:
+        bound = function.bind(params)
+        total = jnp.zeros(())
+        for term in objective:
+            predictions = batched(bound)(term.samples.x)
+            slopes = jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))
+            with jax.numpy_dtype_promotion("standard"):  # terms may differ in dtype
+                total = total + inner_product(predictions, jax.lax.stop_gradient(slopes))
+        return total
+
+    remainder = norm(jax.grad(lambda params: objective_value(function, params, objective))(params))
+    scale = norm(jax.grad(at_zero)(params))
+    return jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)

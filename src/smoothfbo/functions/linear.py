@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import solve_positive, squared_norm
+from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
 from smoothfbo.types import Number
 
@@ -18,8 +19,9 @@ class Linear(AbstractFunction):
     """f(x) = W φ(x), fitted exactly: (mean H ⊗ φφᵀ + ρI) w = −mean c ⊗ φ for a quadratic objective ½vᵀHv + cᵀv.
 
     With several `steps` it is Newton's method, for losses that are convex but not quadratic in v (logistic
-    regression); one step, the default, is the exact solution of a quadratic. The prediction may be any
-    pytree; its Hessian H in v is formed per sample, so it should be small.
+    regression); one step, the default, is the exact solution of a quadratic. For any other loss one step is not
+    enough: `inner_residual` in the trace shows it, and `converged` is False. The prediction may be any pytree; its
+    Hessian H in v is formed per sample, so it should be small.
 
     **Arguments:**
 
@@ -56,7 +58,7 @@ class Linear(AbstractFunction):
         self.features, self.ridge, self.bias, self.steps = features, ridge, bias, steps
         self.prediction = prediction if prediction is None else checks.as_arrays(prediction)
 
-    def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None = None) -> FunctionState:
+    def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
         del key  # the fit is exact: where it starts does not matter
         if prediction is None:
             prediction = jnp.zeros(()) if self.prediction is None else self.prediction
@@ -74,9 +76,6 @@ class Linear(AbstractFunction):
             return jax.tree.map(lambda weight: weight @ phi.astype(weight.dtype), params)
 
         return function
-
-    def bind_all(self, params: PyTree) -> Callable[[PyTree], PyTree]:
-        return jax.vmap(self.bind(params))
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         square = squared_norm(params)
@@ -108,7 +107,7 @@ class Linear(AbstractFunction):
 
     def _derivatives(self, params: PyTree, term: Term) -> tuple[Array, Array]:
         """Slope and Hessian of the term's loss in the flattened prediction, at every sample."""
-        predictions = self.bind_all(params)(term.samples.x)
+        predictions = batched(self.bind(params))(term.samples.x)
 
         def one(prediction: PyTree, x: PyTree, y: PyTree) -> tuple[Array, Array]:
             v, unravel = ravel_pytree(prediction)

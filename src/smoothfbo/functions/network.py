@@ -1,7 +1,7 @@
 """Functions with trainable parameters, fitted by optimiser steps on mini-batches (InnerOpt, AdjointOpt)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,29 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import lane_by_lane
+from smoothfbo.batching import batched
+from smoothfbo.errors import refuse_keywords
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
+
+
+class _Pair(NamedTuple):
+    """Functions `init(key, x) -> params` and `apply(params, x) -> prediction`."""
+
+    init: Callable[[PRNGKeyArray, PyTree], PyTree]
+    apply: Callable[[PyTree, PyTree], PyTree]
+
+
+class _Applied(eqx.Module):
+    """x ↦ apply(params, x)."""
+
+    apply: Callable[[PyTree, PyTree], PyTree]
+    params: PyTree
+
+    def __call__(self, x: PyTree) -> PyTree:
+        return self.apply(self.params, x)
+
+    def batch(self, xs: PyTree) -> PyTree:
+        return batched(self.apply, in_axes=(None, 0))(self.params, xs)
 
 
 class Network(AbstractFunction):
@@ -21,16 +43,13 @@ class Network(AbstractFunction):
 
     **Arguments:**
 
-    - `make`: either a function `key -> module` that builds an Equinox module (any callable pytree), or a pair
-      `(init, apply)` of functions `init(key, x) -> params` and `apply(params, x) -> prediction`, as Flax, Haiku
-      or plain code have them. It is a recipe and not a built module so that every seed gets an initialisation
-      of its own. The module or `apply` maps one sample.
+    - `make`: a function `key -> module` that builds an Equinox module (any callable pytree). It is a recipe and not a
+      built module so that every seed gets an initialisation of its own. The module maps one sample; it may have a
+      method `batch(xs)` for many (see `smoothfbo.batched`). For a pair of functions, see `Network.from_pair`.
     - `optimiser`: any optax optimiser. Its memory is carried from round to round with the parameters.
     - `steps`: updates per round.
     - `batch_size`: samples per update, drawn with replacement; None uses all samples of the round.
     - `penalty`: R(θ), a function of the parameters; None is no penalty.
-    - `apply_all`: with a pair, `apply_all(params, xs) -> predictions` of all samples at once, along their first axis,
-      where there is a faster way than `jax.vmap` of `apply`; it must give the same. Training uses it.
     - `unroll`: how many updates are unrolled in the compiled loop (speed only, never the result's meaning).
     """
 
@@ -40,7 +59,6 @@ class Network(AbstractFunction):
     steps: int = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
     penalty: Callable[[PyTree], Float[Array, ""]] | None
-    apply_all: Callable[[PyTree, PyTree], PyTree] | None
     unroll: int = eqx.field(static=True)
 
     def __init__(
@@ -51,21 +69,20 @@ class Network(AbstractFunction):
         *,
         batch_size: int | None = None,
         penalty: Callable[[PyTree], Any] | None = None,
-        apply_all: Callable[[PyTree, PyTree], PyTree] | None = None,
         unroll: int = 1,
+        **old: Any,
     ):
+        refuse_keywords("Network", old, {"apply_all": "a method `batch(params, xs)` of apply"})
         if isinstance(make, eqx.Module):
             raise TypeError(
                 f"Network needs a recipe, not a built {type(make).__name__}, so that every seed has its own "
                 f"initialisation: pass `lambda key: {type(make).__name__}(..., key=key)` as make."
             )
-        is_pair = isinstance(make, tuple) and len(make) == 2 and all(callable(part) for part in make)
+        is_pair = isinstance(make, _Pair)
+        if isinstance(make, tuple) and not is_pair:
+            raise TypeError("Network((init, apply), ...) is written Network.from_pair(init, apply, ...) since 1.0.")
         if not is_pair and not callable(make):
-            raise TypeError(
-                f"make must be a function key -> module or a pair (init, apply) of functions, got {make!r}."
-            )
-        if apply_all is not None and not is_pair:
-            raise ValueError("apply_all belongs to a pair (init, apply); make is a function key -> module here.")
+            raise TypeError(f"make must be a function key -> module, got {make!r}.")
         if not isinstance(optimiser, optax.GradientTransformation):
             raise TypeError(f"optimiser must be an optax optimiser such as optax.adam(1e-3), got {optimiser!r}.")
         checks.require_integer(steps, "steps", 0)
@@ -74,12 +91,33 @@ class Network(AbstractFunction):
             checks.require_integer(batch_size, "batch_size", 1)
         self.make, self.frozen = make, None if is_pair else _frozen_part(make)
         self.optimiser, self.steps = optimiser, steps
-        self.batch_size, self.penalty, self.apply_all, self.unroll = batch_size, penalty, apply_all, unroll
+        self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
 
-    def init(self, key: PRNGKeyArray, x: PyTree, prediction: PyTree | None = None) -> FunctionState:  # noqa: ARG002
+    @classmethod
+    def from_pair(
+        cls,
+        init: Callable[[PRNGKeyArray, PyTree], PyTree],
+        apply: Callable[[PyTree, PyTree], PyTree],
+        optimiser: Any,
+        steps: int,
+        **options: Any,
+    ) -> "Network":
+        """The network of two functions `init(key, x) -> params` and `apply(params, x) -> prediction` of one sample.
+
+        Flax, Haiku and plain code have such pairs. `apply` may have a method `batch(params, xs)` for many samples
+        (see `smoothfbo.batched`). The other arguments and options are those of `Network`.
+        """
+        for name, function in {"init": init, "apply": apply}.items():
+            if not callable(function):
+                raise TypeError(f"{name} must be a function, got {function!r}.")
+        return cls(_Pair(init, apply), optimiser, steps, **options)
+
+    def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
+        del prediction
+
         def initial(key: PRNGKeyArray, x: PyTree) -> PyTree:
-            if isinstance(self.make, tuple):
-                return self.make[0](key, x)
+            if isinstance(self.make, _Pair):
+                return self.make.init(key, x)
             return eqx.filter(self.make(key), eqx.is_inexact_array)
 
         params = lane_by_lane(initial, key, x)  # it may hold LAPACK calls: the QR of an orthogonal initialisation
@@ -87,16 +125,9 @@ class Network(AbstractFunction):
         return FunctionState(params, self.optimiser.init(params))
 
     def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
-        if isinstance(self.make, tuple):
-            apply = self.make[1]
-            return lambda x: apply(params, x)
+        if isinstance(self.make, _Pair):
+            return _Applied(self.make.apply, params)
         return eqx.combine(params, self.frozen)
-
-    def bind_all(self, params: PyTree) -> Callable[[PyTree], PyTree]:
-        apply_all = self.apply_all
-        if apply_all is None:
-            return jax.vmap(self.bind(params))
-        return lambda xs: apply_all(params, xs)
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         if self.penalty is None:

@@ -22,7 +22,7 @@ from matplotlib import pyplot as plt
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
 MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
-CROWD = 8  # a legend with more names stands beside the lines
+MOST_IN_LEGEND_INSIDE = 8  # names; a longer legend stands beside the lines
 MOST_NAMES = 16  # in a picture's legend: more leave no room for the lines; the page tells which line is which
 
 
@@ -91,7 +91,7 @@ def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     """The chart as a PNG file in `folder`."""
     if isinstance(chart, Chart):
         chart = drawable(chart)
-    crowded = isinstance(chart, Chart) and CROWD < len(chart.series) <= MOST_NAMES
+    crowded = isinstance(chart, Chart) and MOST_IN_LEGEND_INSIDE < len(chart.series) <= MOST_NAMES
     figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2), layout="constrained")
     if isinstance(chart, HeatMap):
         x, y = np.asarray(chart.x), np.asarray(chart.y)
@@ -132,7 +132,9 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
     axis.grid(alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     if 1 < len(chart.series) <= MOST_NAMES:
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(chart.series) > CROWD else {}
+        beside = (
+            {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(chart.series) > MOST_IN_LEGEND_INSIDE else {}
+        )
         legend = axis.legend(frameon=False, fontsize=8, **beside)
         for text in legend.get_texts():
             text.set_parse_math(False)

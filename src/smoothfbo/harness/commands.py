@@ -71,10 +71,10 @@ def run(entry: Entry, config: Any, folder: Path, command: str, *, tensorboard: b
     try:
         with (
             screen.warnings_as_lines(),
-            screen.progress_bar(console) as tell,
-            screen.tensorboard(folder if tensorboard else None) as watch,
+            screen.progress_bar(console) as show,
+            screen.tensorboard(folder if tensorboard else None) as log,
         ):
-            entry.execute(Run(config, folder, command, tell, watch))
+            entry.execute(Run(config, folder, command, show, log))
     except (folders.Stopped, KeyboardInterrupt):
         print(f"smoothfbo: stopped; resume with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
         return 130

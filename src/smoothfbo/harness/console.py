@@ -67,7 +67,7 @@ def progress_bar(console: "Console") -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("starting", total=None, speed="", share="", left="")
         speed, notes, last_line = Speed(), set[str](), time.monotonic()
 
-        def tell(progress: Progress) -> None:
+        def show(progress: Progress) -> None:
             nonlocal last_line
             for note in progress.notes:
                 if note not in notes:
@@ -87,7 +87,7 @@ def progress_bar(console: "Console") -> Iterator[Callable[[Progress], None]]:
                 print(", ".join(part for part in parts if part), file=sys.stderr, flush=True)
                 last_line = now
 
-        yield tell
+        yield show
 
 
 class Speed:
@@ -133,7 +133,7 @@ def tensorboard(folder: Path | None) -> Iterator[Watch]:
 
     writers: dict[str, Any] = {}
 
-    def watch(program: Program, records: dict[str, np.ndarray]) -> None:
+    def log(program: Program, records: dict[str, np.ndarray]) -> None:
         groups: dict[str, list[int]] = {}
         for index, keys in enumerate(program.lanes):
             name = " ".join(f"{key}={value}" for key, value in keys.items() if key != "seed")
@@ -147,7 +147,7 @@ def tensorboard(folder: Path | None) -> Iterator[Watch]:
                     writers[name].add_scalar(metric, mean, step)
 
     try:
-        yield watch
+        yield log
     finally:
         for writer in writers.values():
             writer.close()

@@ -35,7 +35,7 @@ def execute(study: Study, run: Run) -> None:
     with folders.alone(work), precision:
         _run_programs(study, run, work)
         total = _lane_rounds(study)
-        run.tell(Progress("measuring", total, total, "rounds", compiling=True))
+        run.on_progress(Progress("measuring", total, total, "rounds", compiling=True))
         measured = [
             study.measure(program, read_records(program, work / f"{index:03d}"))
             for index, program in enumerate(study.programs)
@@ -99,7 +99,7 @@ def _run_program(program: Program, place: Path, run: Run, before: int, total: in
     checkpoints = Checkpoints(place / "checkpoints")
     if _records_until(place, program.chunks) == program.chunks:
         return before + per_chunk * program.chunks
-    run.tell(Progress(f"compiling {program.name}", before, total, "rounds", compiling=True))
+    run.on_progress(Progress(f"compiling {program.name}", before, total, "rounds", compiling=True))
     spread = SpreadProgram(program)
     chunk, state = _resume(spread, checkpoints, place, program.chunks)
     saved, cost = time.monotonic(), 0.0
@@ -107,8 +107,8 @@ def _run_program(program: Program, place: Path, run: Run, before: int, total: in
         state, records = spread.advance(state)
         store.write_arrays(_records_file(place, chunk), records)
         chunk += 1
-        run.watch(program, records)
-        run.tell(Progress(program.name, before + per_chunk * chunk, total, "rounds"))
+        run.on_records(program, records)
+        run.on_progress(Progress(program.name, before + per_chunk * chunk, total, "rounds"))
         stopping = interruption.is_requested
         if chunk < program.chunks and (stopping or time.monotonic() - saved > cost / CHECKPOINT_SHARE):
             begin = time.monotonic()

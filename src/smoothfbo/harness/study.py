@@ -90,16 +90,16 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run of an entry: what to run, where, and whom to tell.
+    """One run of an entry: what to run, where, and who is told how it goes.
 
-    `watch` takes the records of every chunk of a program, for TensorBoard.
+    `on_records` takes the records of every chunk of a program, for TensorBoard.
     """
 
     config: Any
     folder: Path
     command: str
-    tell: Callable[[Progress], None]
-    watch: Callable[[Program, dict[str, np.ndarray]], None] = lambda program, records: None  # noqa: ARG005
+    on_progress: Callable[[Progress], None]
+    on_records: Callable[[Program, dict[str, np.ndarray]], None] = lambda program, records: None  # noqa: ARG005
 
 
 class Outcome(NamedTuple):

@@ -1,27 +1,47 @@
 """Estimators of the hypergradient ∇F_t(λ), all with the same `init` and `__call__`."""
 
-from smoothfbo.hypergradients.adjoints import AbstractAdjoint, Fitted, Pointwise
-from smoothfbo.hypergradients.base import AbstractHypergradient, Estimate
+from smoothfbo.errors import renamed_attributes
+from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, PointwiseAdjoint
+from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
 from smoothfbo.hypergradients.explicit import Explicit
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
-from smoothfbo.hypergradients.implicit import ConjugateGradient, Identity, Implicit, ImplicitState, Neumann
+from smoothfbo.hypergradients.implicit import (
+    ConjugateGradient,
+    IdentityInverse,
+    Implicit,
+    ImplicitState,
+    NeumannSeries,
+)
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.hypergradients.unrolled import Unrolled
 
 __all__ = [
     "AbstractAdjoint",
-    "AbstractHypergradient",
+    "AbstractEstimator",
+    "AbstractInnerEstimator",
     "ConjugateGradient",
     "Estimate",
     "Explicit",
-    "Fitted",
+    "FittedAdjoint",
     "Functional",
     "FunctionalState",
-    "Identity",
+    "IdentityInverse",
     "Implicit",
     "ImplicitState",
-    "Neumann",
+    "InnerState",
+    "NeumannSeries",
     "Oracle",
-    "Pointwise",
+    "PointwiseAdjoint",
     "Unrolled",
 ]
+
+__getattr__ = renamed_attributes(
+    __name__,
+    {
+        "AbstractHypergradient": "AbstractEstimator",
+        "Fitted": "FittedAdjoint",
+        "Identity": "IdentityInverse",
+        "Neumann": "NeumannSeries",
+        "Pointwise": "PointwiseAdjoint",
+    },
+)

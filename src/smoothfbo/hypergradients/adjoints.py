@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import inner_product, norm, ratio, solve_positive
-from smoothfbo.functions.base import AbstractFunction, Term, objective_value
+from smoothfbo.batching import batched
+from smoothfbo.functions.base import AbstractFunction, Term, relative_residual
 from smoothfbo.problem import Data, Problem, Samples
 
 
@@ -42,7 +43,7 @@ class AbstractAdjoint(eqx.Module):
         """â at `final.inner`, the warm state for the next round, and the relative residual."""
 
 
-class Fitted(AbstractAdjoint):
+class FittedAdjoint(AbstractAdjoint):
     """An adjoint function fitted to the quadratic adjoint objective   (Algorithm AdjointOpt)
 
         L_adj(a) = ½ mean_in a(x)ᵀ [∂²_v ℓ_in(λ, ĥ(x), x, y)] a(x) + mean_out a(x)ᵀ ∂_v ℓ_out(λ, ĥ(x), x, y) + R(ξ),
@@ -59,7 +60,7 @@ class Fitted(AbstractAdjoint):
     ) -> PyTree:
         del data
         function = self._resolve(inner)
-        state = function.init(key, x, prediction)
+        state = function.init(x, prediction, key)
         value = checks.abstract_call(function.bind(state.params), "the adjoint function", x=x)
         if not checks.same_shapes(value, prediction):
             raise ValueError(
@@ -81,8 +82,8 @@ class Fitted(AbstractAdjoint):
         function = self._resolve(inner)
         objective = adjoint_objective(problem, outer, inner, data)
         state = function.fit(state, objective, key)
-        values = jax.vmap(function.bind(state.params))(final.inner.x)
-        return values, state, _relative_residual(function, state.params, objective)
+        values = batched(function.bind(state.params))(final.inner.x)
+        return values, state, relative_residual(function, state.params, objective)
 
     def _resolve(self, inner: Callable[[PyTree], PyTree]) -> AbstractFunction:
         if isinstance(self.function, AbstractFunction):
@@ -93,7 +94,7 @@ class Fitted(AbstractAdjoint):
         return function
 
 
-class Pointwise(AbstractAdjoint):
+class PointwiseAdjoint(AbstractAdjoint):
     """â(x_i) = −[∂²_v ℓ_in]⁻¹ ∂_v ℓ_out at every sample: exact where inner and outer samples are the same.
 
     This is the reinforcement-learning case of the paper: both losses are squared errors of the same value
@@ -108,8 +109,9 @@ class Pointwise(AbstractAdjoint):
         del inner, x, prediction, key
         if not all(_same_inputs(part) for part in (data, data.final) if part is not None):
             raise ValueError(
-                "Pointwise needs the same inputs in data.inner.x and data.outer.x (and so in data.final), row by row; "
-                "for different samples use a fitted adjoint, e.g. adjoint=Network(...) or adjoint=Linear(...)."
+                "PointwiseAdjoint needs the same inputs in data.inner.x and data.outer.x (and so in data.final), "
+                "row by row; for different samples use a fitted adjoint, e.g. adjoint=Network(...) or "
+                "adjoint=Linear(...)."
             )
         return ()
 
@@ -124,7 +126,7 @@ class Pointwise(AbstractAdjoint):
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
         del data, key
-        predictions = jax.vmap(inner)(final.inner.x)
+        predictions = batched(inner)(final.inner.x)
         slopes = problem.outer_slopes(outer, predictions, final.outer)
 
         def solve(prediction: PyTree, x: PyTree, y: PyTree, slope: PyTree) -> PyTree:
@@ -134,7 +136,7 @@ class Pointwise(AbstractAdjoint):
 
         values = jax.vmap(solve)(predictions, *final.inner, slopes)
         curvature = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
-        remainder = jax.tree.map(jnp.add, curvature(outer, predictions, *final.inner, values), slopes)
+        remainder = optax.tree.add(curvature(outer, predictions, *final.inner, values), slopes)
         return values, state, ratio(norm(remainder), norm(slopes))
 
 
@@ -142,8 +144,8 @@ def adjoint_objective(
     problem: Problem, outer: PyTree, inner: Callable[[PyTree], PyTree], data: Data
 ) -> tuple[Term, Term]:
     """The two expectations of L_adj; ĥ and ∂_v ℓ_out are evaluated once, so every step of a fit is cheap."""
-    predictions = jax.vmap(inner)(data.inner.x)
-    slopes = problem.outer_slopes(outer, jax.vmap(inner)(data.outer.x), data.outer)
+    predictions = batched(inner)(data.inner.x)
+    slopes = problem.outer_slopes(outer, batched(inner)(data.outer.x), data.outer)
 
     def quadratic(a: PyTree, x: PyTree, known: tuple[PyTree, PyTree]) -> Float[Array, ""]:
         y, prediction = known
@@ -157,12 +159,6 @@ def adjoint_objective(
         Term(quadratic, Samples(data.inner.x, (data.inner.y, predictions))),
         Term(linear, Samples(data.outer.x, slopes), is_linear=True),
     )
-
-
-def _relative_residual(function: AbstractFunction, params: PyTree, objective: tuple[Term, Term]) -> Float[Array, ""]:
-    remainder = jax.grad(lambda params: objective_value(function, params, objective))(params)
-    right_side = jax.grad(lambda params: objective[1].mean(function.bind_all(params)))(params)
-    return ratio(norm(remainder), norm(right_side))
 
 
 def _same_inputs(data: Data) -> bool:

@@ -1,6 +1,7 @@
 """The contract of every hypergradient estimator, and what they share."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,24 +10,39 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
-from smoothfbo.problem import Data, Problem, Samples, check_curvature, check_data, check_problem, losses
+from smoothfbo.batching import batched
+from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, relative_residual
+from smoothfbo.problem import Data, LossAt, Problem, Samples, check_curvature, check_data, check_problem
+
+# A round counts as converged where its residuals are at most this: the bias of ĝ is of the order of the residuals.
+TOLERANCE = 1e-2
 
 
 class Estimate(NamedTuple):
-    """A hypergradient ĝ_t and what one wants to know about how it came about."""
+    """A hypergradient ĝ_t and what one wants to know about how it came about.
 
-    gradient: PyTree  # ĝ_t = explicit + implicit, with the structure of the outer variable
-    explicit: PyTree | None  # g_Exp, None where the estimator does not separate the two
-    implicit: PyTree | None  # g_Imp
-    inner_loss: Float[Array, ""]  # mean ℓ_in(λ, ĥ(x), x, y) on the round's inner data, after the fit
-    outer_loss: Float[Array, ""]  # mean ℓ_out(λ, ĥ(x), x, y) on the round's outer data, after the fit
-    # ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖: 0 is an adjoint that solves its equation, 1 one no better than zero; NaN: no adjoint
+    - `gradient`: ĝ_t = explicit + implicit, with the structure of the outer variable.
+    - `explicit`, `implicit`: g_Exp and g_Imp; None where the estimator does not separate the two.
+    - `inner_loss`, `outer_loss`: means of ℓ(λ, ĥ(x), x, y) on the round's data, after the fit.
+    - `inner_residual`: ‖∇_θ L_in(θ̂)‖ / ‖J_θ̂ᵀ ∂_v ℓ_in(λ, 0)‖ on the round's inner data, L_in with the penalty (see
+      `relative_residual`): 0 is an inner function that solves its problem, 1 one no better than h = 0; NaN: none.
+    - `adjoint_residual`: ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖: 0 is an adjoint that solves its equation, 1 one no better than
+      a = 0; NaN: no adjoint.
+    - `converged`: whether every residual that there is is at most `TOLERANCE`, and `ConjugateGradient` reached its
+      own tolerance. An `Oracle` has none, and says True.
+    """
+
+    gradient: PyTree
+    explicit: PyTree | None
+    implicit: PyTree | None
+    inner_loss: Float[Array, ""]
+    outer_loss: Float[Array, ""]
+    inner_residual: Float[Array, ""]
     adjoint_residual: Float[Array, ""]
-    converged: Bool[Array, ""]  # False where a solver stopped short of its tolerance or gave nothing finite
+    converged: Bool[Array, ""]
 
 
-class AbstractHypergradient(eqx.Module):
+class AbstractEstimator(eqx.Module):
     """Maps (problem, λ_t, warm state, data of round t) to an estimate of ∇F_t(λ_t) and the next warm state."""
 
     @abstractmethod
@@ -38,6 +54,26 @@ class AbstractHypergradient(eqx.Module):
         self, problem: Any, outer: PyTree, state: PyTree, data: Any, key: PRNGKeyArray
     ) -> tuple[Estimate, PyTree]:
         """The estimate and the warm state for the next round."""
+
+    def predictor(self, state: PyTree) -> Callable[[PyTree], PyTree]:
+        """The inner function ĥ of a warm state, as a function of one input."""
+        del state
+        raise TypeError(f"{type(self).__name__} has no inner function, so there is nothing to predict with.")
+
+
+class AbstractInnerEstimator(AbstractEstimator):
+    """An estimator that fits an inner function. Its warm state carries it as `inner`, a `FunctionState`."""
+
+    inner: eqx.AbstractVar[AbstractFunction]
+
+    def predictor(self, state: PyTree) -> Callable[[PyTree], PyTree]:
+        return self.inner.bind(state.inner.params)
+
+
+class InnerState(NamedTuple):
+    """The warm state of an estimator that has nothing but an inner function."""
+
+    inner: FunctionState
 
 
 def init_inner(
@@ -57,7 +93,7 @@ def init_inner(
         )
     check_data(data)
     x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
-    state = inner.init(key, x, None)
+    state = inner.init(x, None, key)
     prediction = check_round(inner, state, problem, outer, data)
     check_curvature(problem, outer, prediction, data.inner)
     return state, x, prediction
@@ -83,15 +119,19 @@ def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem,
 
 def inner_objective(problem: Problem, outer: PyTree, samples: Samples) -> tuple[Term, ...]:
     """mean ℓ_in(λ, h(x), x, y) as an objective over h (the penalty belongs to the function)."""
+    return (Term(LossAt(problem.inner_loss, outer), samples),)
 
-    def of_all(v: PyTree, x: PyTree, y: PyTree) -> Float[Array, " samples"]:
-        return losses(problem.inner_loss, outer, v, Samples(x, y))
 
-    return (Term(lambda v, x, y: problem.inner_loss(outer, v, x, y), samples, of_all=of_all),)
+def inner_residual(
+    function: AbstractFunction, params: PyTree, problem: Problem, outer: PyTree, data: Data
+) -> Float[Array, ""]:
+    """‖∇_θ L_in(θ̂)‖ / ‖J_θ̂ᵀ ∂_v ℓ_in(λ, 0)‖ on all inner data of the round. It costs two gradients, if anyone asks."""
+    return relative_residual(function, params, inner_objective(problem, outer, data.inner))
 
 
 def predict(function: AbstractFunction, params: PyTree, samples: Samples) -> PyTree:
-    return jax.vmap(function.bind(params))(samples.x)
+    """The function with these parameters at all inputs of `samples`."""
+    return batched(function.bind(params))(samples.x)
 
 
 def final_data(data: Data, batch_size: int | None, key: PRNGKeyArray, *, paired: bool = False) -> Data:
@@ -117,16 +157,14 @@ def without_adjoint(
     explicit: PyTree | None,
 ) -> Estimate:
     """The estimate of a method that has no adjoint equation to solve."""
+    residual = inner_residual(function, params, problem, outer, data)
     return Estimate(
         gradient=gradient,
         explicit=explicit,
         implicit=None,
         inner_loss=problem.inner_mean(outer, predict(function, params, data.inner), data.inner),
         outer_loss=problem.outer_mean(outer, predict(function, params, data.outer), data.outer),
+        inner_residual=residual,
         adjoint_residual=jnp.full((), jnp.nan),
-        converged=jnp.asarray(True),
+        converged=residual <= TOLERANCE,
     )
-
-
-def add(explicit: PyTree, implicit: PyTree) -> PyTree:
-    return jax.tree.map(jnp.add, explicit, implicit)

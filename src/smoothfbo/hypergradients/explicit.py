@@ -7,10 +7,11 @@ import jax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.functions.base import AbstractFunction, FunctionState
+from smoothfbo.functions.base import AbstractFunction
 from smoothfbo.hypergradients.base import (
-    AbstractHypergradient,
+    AbstractInnerEstimator,
     Estimate,
+    InnerState,
     check_round,
     final_data,
     init_inner,
@@ -21,7 +22,7 @@ from smoothfbo.hypergradients.base import (
 from smoothfbo.problem import Data, Problem
 
 
-class Explicit(AbstractHypergradient):
+class Explicit(AbstractInnerEstimator):
     """g_Exp = mean ∂_λ ℓ_out(λ, ĥ(x), x, y), and nothing else; the inner function is fitted all the same.
 
     It is the whole hypergradient where ℓ_out does not depend on the prediction: λ is then trained by itself, and the
@@ -42,15 +43,16 @@ class Explicit(AbstractHypergradient):
             checks.require_integer(batch_size, "batch_size", 1)
         self.inner, self.batch_size = inner, batch_size
 
-    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionState:
-        return init_inner(self.inner, problem, outer, data, key)[0]
+    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> InnerState:
+        return InnerState(init_inner(self.inner, problem, outer, data, key)[0])
 
     def __call__(
-        self, problem: Problem, outer: PyTree, state: FunctionState, data: Data, key: PRNGKeyArray
-    ) -> tuple[Estimate, FunctionState]:
-        check_round(self.inner, state, problem, outer, data)
+        self, problem: Problem, outer: PyTree, state: InnerState, data: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, InnerState]:
+        check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_final = jax.random.split(key)
         final = final_data(data, self.batch_size, key_final)
-        inner = self.inner.fit(state, inner_objective(problem, outer, data.inner), key_inner)
+        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         gradient = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
-        return without_adjoint(self.inner, inner.params, problem, outer, data, gradient, gradient), inner
+        estimate = without_adjoint(self.inner, inner.params, problem, outer, data, gradient, gradient)
+        return estimate, InnerState(inner)

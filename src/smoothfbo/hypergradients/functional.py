@@ -4,20 +4,21 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState
-from smoothfbo.hypergradients.adjoints import AbstractAdjoint, Fitted
+from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
-    AbstractHypergradient,
+    TOLERANCE,
+    AbstractInnerEstimator,
     Estimate,
-    add,
     check_round,
     final_data,
     init_inner,
     inner_objective,
+    inner_residual,
     predict,
 )
 from smoothfbo.problem import Data, Problem
@@ -28,7 +29,7 @@ class FunctionalState(NamedTuple):
     adjoint: PyTree
 
 
-class Functional(AbstractHypergradient):
+class Functional(AbstractInnerEstimator):
     """∇F_t(λ) = ∂_λ L_out(λ, h*) + B a*, estimated with ĥ and â   (Eq. 3 and Algorithm FuncGrad).
 
     1. InnerOpt: fit ĥ to mean ℓ_in on D_in, starting from the previous round.
@@ -41,7 +42,7 @@ class Functional(AbstractHypergradient):
 
     - `inner`: a `Network`, a `Linear`, or another `AbstractFunction`.
     - `adjoint`: the same choices (fitted to L_adj); a function of the fitted inner module that returns one;
-      or `Pointwise()`, the closed form where inner and outer samples are the same.
+      or `PointwiseAdjoint()`, the closed form where inner and outer samples are the same.
     - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
     """
 
@@ -53,9 +54,11 @@ class Functional(AbstractHypergradient):
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
         if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
-            raise TypeError(f"adjoint must be a Network, a Linear or Pointwise(), got a {type(adjoint).__name__}.")
+            raise TypeError(
+                f"adjoint must be a Network, a Linear or PointwiseAdjoint(), got a {type(adjoint).__name__}."
+            )
         self.inner = inner
-        self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else Fitted(function=adjoint)
+        self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else FittedAdjoint(function=adjoint)
         self.batch_size = batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionalState:
@@ -77,13 +80,15 @@ class Functional(AbstractHypergradient):
 
         explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
         implicit = problem.implicit(outer, predict(self.inner, inner.params, final.inner), adjoints, final.inner)
+        of_inner = inner_residual(self.inner, inner.params, problem, outer, data)
         estimate = Estimate(
-            gradient=add(explicit, implicit),
+            gradient=optax.tree.add(explicit, implicit),
             explicit=explicit,
             implicit=implicit,
             inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
             outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
+            inner_residual=of_inner,
             adjoint_residual=residual,
-            converged=jnp.isfinite(residual),
+            converged=(of_inner <= TOLERANCE) & (residual <= TOLERANCE),
         )
         return estimate, FunctionalState(inner, adjoint)

@@ -7,19 +7,21 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import conjugate_gradient, inner_product, norm, ratio
 from smoothfbo.functions.base import AbstractFunction, FunctionState, objective_value
 from smoothfbo.hypergradients.base import (
-    AbstractHypergradient,
+    TOLERANCE,
+    AbstractInnerEstimator,
     Estimate,
-    add,
     check_round,
     final_data,
     init_inner,
     inner_objective,
+    inner_residual,
     predict,
 )
 from smoothfbo.problem import Data, Problem
@@ -32,8 +34,8 @@ class AbstractInverse(eqx.Module):
     """An approximate solution v of A v = b, for the Hessian A of the inner objective."""
 
     @abstractmethod
-    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
-        """v, and whether the solver reached its tolerance."""
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""] | None]:
+        """v, and whether the solver reached a tolerance of its own; None if it has none: its residual then decides."""
 
 
 class ConjugateGradient(AbstractInverse):
@@ -42,7 +44,8 @@ class ConjugateGradient(AbstractInverse):
     It starts from the solution of the previous round if `warm_start`. The Hessian of a network need not be
     positive: where a direction turns up along which A curves down, the solve ends with what it has and is
     reported as not converged. Give networks a ridge (1e-2 is a start) and look at `converged` and
-    `adjoint_residual` in the trace: a residual above 1 is worse than no implicit term at all.
+    `adjoint_residual` in the trace: a residual above 1 is worse than no implicit term at all. A right side that is
+    not finite gives a solution that is not finite, so that the round is skipped.
     """
 
     ridge: Number
@@ -56,8 +59,8 @@ class ConjugateGradient(AbstractInverse):
         checks.require_integer(max_steps, "max_steps", 1)
         self.ridge, self.tolerance, self.max_steps, self.warm_start = ridge, tolerance, max_steps, warm_start
 
-    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
-        start = guess if self.warm_start else jax.tree.map(jnp.zeros_like, guess)
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""] | None]:
+        start = guess if self.warm_start else optax.tree.zeros_like(guess)
         solution, residual = conjugate_gradient(
             operator,
             right_side,
@@ -69,7 +72,7 @@ class ConjugateGradient(AbstractInverse):
         return solution, residual <= jnp.asarray(self.tolerance, residual.dtype) * norm(right_side)
 
 
-class Neumann(AbstractInverse):
+class NeumannSeries(AbstractInverse):
     """A⁻¹b ≈ η Σ_{k<terms} (I − ηA)^k b, which converges for a step 0 < η < 2/‖A‖."""
 
     terms: int = eqx.field(static=True)
@@ -80,25 +83,25 @@ class Neumann(AbstractInverse):
         checks.require_range(step, "step", 0.0, open_low=True)
         self.terms, self.step = terms, step
 
-    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""] | None]:
         del guess
 
         def add_term(carry: tuple[PyTree, PyTree], _: None) -> tuple[tuple[PyTree, PyTree], None]:
             total, power = carry
             power = jax.tree.map(lambda p, ap: p - jnp.asarray(self.step, p.dtype) * ap, power, operator(power))
-            return (add(total, power), power), None
+            return (optax.tree.add(total, power), power), None
 
         start = (right_side, right_side)
         total = jax.lax.scan(add_term, start, length=self.terms - 1)[0][0]
-        return _scaled(total, self.step), jnp.asarray(True)
+        return jax.tree.map(lambda leaf: leaf * jnp.asarray(self.step, leaf.dtype), total), None
 
 
-class Identity(AbstractInverse):
+class IdentityInverse(AbstractInverse):
     """v = b: the inverse Hessian replaced by the identity, as optimal model design (OMD) runs it."""
 
-    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""]]:
+    def __call__(self, operator: Operator, right_side: PyTree, guess: PyTree) -> tuple[PyTree, Bool[Array, ""] | None]:
         del operator, guess
-        return right_side, jnp.asarray(True)
+        return right_side, None
 
 
 class ImplicitState(NamedTuple):
@@ -106,7 +109,7 @@ class ImplicitState(NamedTuple):
     solution: PyTree  # v of the last round, where the next solve starts
 
 
-class Implicit(AbstractHypergradient):
+class Implicit(AbstractInnerEstimator):
     """∂_λ L_out − ∂_λ⟨∇_θ L_in(θ̂, λ), v⟩ with v ≈ (∇²_θθ L_in)⁻¹ ∇_θ L_out: implicit differentiation in θ (AID).
 
     L_in contains the inner function's penalty. The linear system is formed on the round's data, the two
@@ -115,7 +118,7 @@ class Implicit(AbstractHypergradient):
     **Arguments:**
 
     - `inner`: a `Network` or a `Linear`.
-    - `inverse`: `ConjugateGradient()` (AID), `Neumann(...)`, or `Identity()` (OMD).
+    - `inverse`: `ConjugateGradient()` (AID), `NeumannSeries(...)`, or `IdentityInverse()` (OMD).
     - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
     """
 
@@ -125,7 +128,7 @@ class Implicit(AbstractHypergradient):
 
     def __init__(self, inner: Any, inverse: AbstractInverse | None = None, *, batch_size: int | None = None):
         if inverse is not None and not isinstance(inverse, AbstractInverse):
-            raise TypeError(f"inverse must be ConjugateGradient, Neumann or Identity, got {inverse!r}.")
+            raise TypeError(f"inverse must be ConjugateGradient, NeumannSeries or IdentityInverse, got {inverse!r}.")
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
         self.inner, self.batch_size = inner, batch_size
@@ -133,7 +136,7 @@ class Implicit(AbstractHypergradient):
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> ImplicitState:
         inner, _, _ = init_inner(self.inner, problem, outer, data, key)
-        return ImplicitState(inner, jax.tree.map(jnp.zeros_like, inner.params))
+        return ImplicitState(inner, optax.tree.zeros_like(inner.params))
 
     def __call__(
         self, problem: Problem, outer: PyTree, state: ImplicitState, data: Data, key: PRNGKeyArray
@@ -152,26 +155,25 @@ class Implicit(AbstractHypergradient):
 
         slope = jax.linearize(lambda params: jax.grad(inner_loss)(params, outer, data), params)[1]
         right_side = jax.grad(outer_loss)(params, outer, data)
-        solution, converged = self.inverse(slope, right_side, state.solution)
+        solution, reached = self.inverse(slope, right_side, state.solution)
 
         def coupling(outer: PyTree) -> Float[Array, ""]:
             return inner_product(jax.grad(inner_loss)(params, outer, final), solution)
 
         explicit = jax.grad(outer_loss, argnums=1)(params, outer, final)
-        implicit = _scaled(jax.grad(coupling)(outer), -1.0)
-        remainder = jax.tree.map(jnp.subtract, slope(solution), right_side)
+        implicit = optax.tree.scale(-1, jax.grad(coupling)(outer))
+        remainder = optax.tree.sub(slope(solution), right_side)
         residual = ratio(norm(remainder), norm(right_side))
+        solved = residual <= TOLERANCE if reached is None else reached & jnp.isfinite(residual)
+        of_inner = inner_residual(self.inner, params, problem, outer, data)
         estimate = Estimate(
-            gradient=add(explicit, implicit),
+            gradient=optax.tree.add(explicit, implicit),
             explicit=explicit,
             implicit=implicit,
             inner_loss=problem.inner_mean(outer, predict(self.inner, params, data.inner), data.inner),
             outer_loss=outer_loss(params, outer, data),
+            inner_residual=of_inner,
             adjoint_residual=residual,
-            converged=converged & jnp.isfinite(residual),
+            converged=solved & (of_inner <= TOLERANCE),
         )
         return estimate, ImplicitState(inner, solution)
-
-
-def _scaled(tree: PyTree, factor: Any) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf * jnp.asarray(factor, leaf.dtype), tree)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.hypergradients.base import AbstractHypergradient, Estimate
+from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
 
 
-class Oracle(AbstractHypergradient):
+class Oracle(AbstractEstimator):
     """ĝ_t = gradient(λ_t, data_t, key), an unbiased draw of ∇F_t(λ_t)   (Definition 4.1, Algorithm 1).
 
     **Arguments:**
@@ -18,7 +18,7 @@ class Oracle(AbstractHypergradient):
     - `gradient`: a function `(outer, data, key)` whose result has the structure of `outer`.
     - `objective`: optionally F_t(λ), a function `(outer, data)`; it is reported as the outer loss.
 
-    The data may be any pytree; the problem of `Online` is not used and may be None.
+    The data may be any pytree; `Online` needs no problem: `Online(estimator=Oracle(...), optimiser=...)`.
     """
 
     gradient: Callable[[PyTree, Any, PRNGKeyArray], PyTree]
@@ -47,6 +47,7 @@ class Oracle(AbstractHypergradient):
             implicit=None,
             inner_loss=unknown,
             outer_loss=unknown if self.objective is None else self.objective(outer, data),
+            inner_residual=unknown,
             adjoint_residual=unknown,
             converged=jnp.asarray(True),
         )

@@ -9,8 +9,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState
 from smoothfbo.hypergradients.base import (
-    AbstractHypergradient,
+    AbstractInnerEstimator,
     Estimate,
+    InnerState,
     check_round,
     final_data,
     init_inner,
@@ -21,7 +22,7 @@ from smoothfbo.hypergradients.base import (
 from smoothfbo.problem import Data, Problem
 
 
-class Unrolled(AbstractHypergradient):
+class Unrolled(AbstractInnerEstimator):
     """d/dλ L_out(λ, θ_M(λ)), where θ_M(λ) is the result of this round's M inner steps from a constant θ_0.
 
     Truncated: the dependence of θ_0 on earlier outer variables is not followed. Choose an inner optimiser
@@ -42,20 +43,21 @@ class Unrolled(AbstractHypergradient):
             checks.require_integer(batch_size, "batch_size", 1)
         self.inner, self.batch_size = inner, batch_size
 
-    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionState:
-        return init_inner(self.inner, problem, outer, data, key)[0]
+    def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> InnerState:
+        return InnerState(init_inner(self.inner, problem, outer, data, key)[0])
 
     def __call__(
-        self, problem: Problem, outer: PyTree, state: FunctionState, data: Data, key: PRNGKeyArray
-    ) -> tuple[Estimate, FunctionState]:
-        check_round(self.inner, state, problem, outer, data)
+        self, problem: Problem, outer: PyTree, state: InnerState, data: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, InnerState]:
+        check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_final = jax.random.split(key)
         final = final_data(data, self.batch_size, key_final)
 
         def outer_loss(outer: PyTree) -> tuple[Float[Array, ""], FunctionState]:
-            inner = self.inner.fit(state, inner_objective(problem, outer, data.inner), key_inner)
+            inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
             predictions = predict(self.inner, inner.params, final.outer)
             return problem.outer_mean(outer, predictions, final.outer), inner
 
         gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)
-        return without_adjoint(self.inner, inner.params, problem, outer, data, gradient, None), inner
+        estimate = without_adjoint(self.inner, inner.params, problem, outer, data, gradient, None)
+        return estimate, InnerState(inner)

@@ -36,17 +36,17 @@ def execute(run: Run) -> None:
     if not is_begun:
         folders.claim(folder, description)
     is_file = can_be_read_again(config.data)
-    run.tell(Progress("compiling", opened.session.rows, None, "rows", compiling=True))
+    run.on_progress(Progress("compiling", opened.session.rows, None, "rows", compiling=True))
 
     def save(session: Session) -> None:
         sink.save_when_due(lambda path: save_session(session, path))
 
-    def tell(progress: StreamProgress) -> None:
-        run.tell(Progress(_line(progress), progress.rows, None, "rows", notes=progress.notes))
+    def on_progress(progress: StreamProgress) -> None:
+        run.on_progress(Progress(_line(progress), progress.rows, None, "rows", notes=progress.notes))
 
     with folders.alone(folder / "progress"), Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())
-        results = go_through(opened.session, pieces, sink, tell, save if is_file else None)
+        results = go_through(opened.session, pieces, sink, on_progress, save if is_file else None)
         # From here on everything can be done again, as it is, by a run that resumes this snapshot.
         sink.save(lambda path: save_session(opened.session, path))
         is_stopped = interruption.is_requested and results.fault is None

@@ -1,12 +1,17 @@
 """A drifting, bounded, smooth, non-convex objective with every quantity of the theory in closed form."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
+from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.source import RoundNumbers
+from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.types import Number
 
 
@@ -23,29 +28,37 @@ def travelled(round: Int[Array, "..."], speed: Number, slowing: Number) -> Float
     return speed * jnp.where(is_one, jnp.log(time), power)
 
 
-class DriftingCosine(eqx.Module):
+class DriftingCosine(AbstractTestbed):
     """F_t(λ) = −L Σ_j cos(λ_j − c_{t,j}) with drifting centres c_t, and an oracle for its gradient.
 
     L-smooth, |F_t| ≤ Q = L·d, non-convex, and without constraints. The centres move along (±1, …, ±1)·`travelled`,
     and `wobble` to and fro from round to round. The oracle adds Gaussian noise with E‖ξ‖² = σ².
     """
 
-    dimension: int = eqx.field(static=True, default=4)
-    smoothness: Number = 1.0
-    noise: Number = 1.0  # σ
-    speed: Number = 0.02
-    slowing: Number = 0.0
-    wobble: Number = 0.0
+    dimension: int = eqx.field(static=True)
+    curvature: Number  # L
+    noise: Number  # σ
+    speed: Number
+    slowing: Number
+    wobble: Number
 
-    def __check_init__(self) -> None:
-        checks.require_integer(self.dimension, "dimension", 1)
-        checks.require_range(self.smoothness, "smoothness", 0.0, open_low=True)
-        checks.require_range(self.noise, "noise", 0.0)
-
-    @property
-    def objective_bound(self) -> Number:
-        """Q."""
-        return self.smoothness * self.dimension
+    def __init__(
+        self,
+        dimension: int = 4,
+        *,
+        curvature: Number = 1.0,
+        noise: Number = 1.0,
+        speed: Number = 0.02,
+        slowing: Number = 0.0,
+        wobble: Number = 0.0,
+        **old: Any,
+    ):
+        refuse_keywords("DriftingCosine", old, {"smoothness": "curvature"})
+        checks.require_integer(dimension, "dimension", 1)
+        checks.require_range(curvature, "curvature", 0.0, open_low=True)
+        checks.require_range(noise, "noise", 0.0)
+        self.dimension, self.curvature, self.noise = dimension, curvature, noise
+        self.speed, self.slowing, self.wobble = speed, slowing, wobble
 
     def centre(self, round: Int[Array, ""]) -> Float[Array, " d"]:
         coordinates = jnp.arange(self.dimension, dtype=jnp.result_type(float))
@@ -54,10 +67,10 @@ class DriftingCosine(eqx.Module):
         return coordinates + direction * travelled(round, self.speed, self.slowing) + to_and_fro
 
     def objective(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, ""]:
-        return -self.smoothness * jnp.sum(jnp.cos(outer - self.centre(round)))
+        return -self.curvature * jnp.sum(jnp.cos(outer - self.centre(round)))
 
     def gradient(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " d"]:
-        return self.smoothness * jnp.sin(outer - self.centre(round))
+        return self.curvature * jnp.sin(outer - self.centre(round))
 
     def oracle(self) -> Oracle:
         """∇F_t(λ) plus noise; the data of a round is its index."""
@@ -68,10 +81,29 @@ class DriftingCosine(eqx.Module):
 
         return Oracle(draw, objective=lambda outer, round: self.objective(round, outer))
 
-    @staticmethod
-    def stream(round: Int[Array, ""], key: PRNGKeyArray) -> Int[Array, ""]:
-        del key
-        return round
+    def best(self, round: Int[Array, ""]) -> Float[Array, " d"]:
+        """c_t, where F_t is −L·d. So is it at every c_t + 2πk."""
+        return self.centre(round)
+
+    def problem(self) -> None:
+        """There is no inner problem: an `Oracle` needs none."""
+
+    def source(self) -> RoundNumbers:
+        """The data of a round are its number."""
+        return RoundNumbers()
+
+    def initial(self) -> Float[Array, " d"]:
+        return jnp.zeros(self.dimension)
+
+    def smoothness(self, rounds: int) -> Number:
+        """L, exactly: ∇²F_t = L diag cos(λ − c_t)."""
+        del rounds
+        return self.curvature
+
+    def objective_bound(self, rounds: int) -> Number:
+        """Q = L·d, exactly."""
+        del rounds
+        return self.curvature * self.dimension
 
     def suprema(self, rounds: int) -> Float[Array, " changes"]:
         """sup_λ |F_{t+1}(λ) − F_t(λ)| = 2L Σ_j |sin((c_{t+1,j} − c_{t,j})/2)|, exactly, for t = 0, …, rounds−2.
@@ -79,4 +111,8 @@ class DriftingCosine(eqx.Module):
         Each coordinate's difference is a cosine of that amplitude, and the coordinates can be chosen on their own.
         """
         centres = jax.vmap(self.centre)(jnp.arange(rounds))
-        return 2 * self.smoothness * jnp.sum(jnp.abs(jnp.sin(jnp.diff(centres, axis=0) / 2)), axis=1)
+        return 2 * self.curvature * jnp.sum(jnp.abs(jnp.sin(jnp.diff(centres, axis=0) / 2)), axis=1)
+
+    def parameter_suprema(self, rounds: int) -> Float[Array, " changes"]:
+        """0: there is no inner solution that could move."""
+        return jnp.zeros(rounds - 1)

@@ -8,11 +8,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.source import FunctionSource
+from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.cosine import travelled
 from smoothfbo.types import Number
 
+SWEEPS = 200  # over the coordinates, to find the best λ
 
-class FiniteBilevel(eqx.Module):
+
+class FiniteBilevel(AbstractTestbed):
     """Inputs are n points; the inner function is h(x) = Φ(x)θ; λ enters through s = sin λ.
 
         ℓ_in  = ½ (v − y − gain·(A s)(x))²,     y = b_t(x) + noise, gain = 1 + gain_noise·N(0, 1)
@@ -96,12 +100,18 @@ class FiniteBilevel(eqx.Module):
     def phi(self, x: Int[Array, ""]) -> Float[Array, " p"]:
         return self.features[x]
 
-    def stream(self, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
+    def source(self) -> FunctionSource:
+        return FunctionSource(self.draw)
+
+    def initial(self) -> Float[Array, " d"]:
+        return jnp.zeros(self.dimension)
+
+    def draw(self, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
         """Batches for the fits, and fresh ones for the hypergradient."""
         key_fit, key_final = jax.random.split(key)
-        return self._draw(round, key_fit)._replace(final=self._draw(round, key_final))
+        return self._batch(round, key_fit)._replace(final=self._batch(round, key_final))
 
-    def _draw(self, round: Array, key: PRNGKeyArray) -> Data:
+    def _batch(self, round: Array, key: PRNGKeyArray) -> Data:
         keys = jax.random.split(key, 5)
         x_in, x_out = (jax.random.randint(k, (self.batch,), 0, self.points) for k in keys[:2])
         noise_in, noise_out, gain = (jax.random.normal(k, (self.batch,)) for k in keys[2:])
@@ -137,6 +147,37 @@ class FiniteBilevel(eqx.Module):
         """G_t = E[ĝ_t | λ_t, â_t]: the mean over the final mini-batch, given the values of the adjoint."""
         explicit = self.explicit_weight * jnp.sin(outer) / self.dimension
         return explicit - jnp.cos(outer) * (self.coupling.T @ adjoint) / self.points
+
+    def best(self, round: Int[Array, ""]) -> Float[Array, " d"]:
+        """argmin F_t: convex in s = sin λ ∈ [−1, 1]^d, where ½ mean (δ + M s)² + (κ/d) Σ_j (1 − √(1 − s_j²)).
+
+        (Of the two angles with the same sine, the one with the larger cosine costs less.) Coordinate by coordinate:
+        the derivative in s_j grows with s_j, so bisection finds where it vanishes, or the end of the interval.
+        """
+        shift = self._project(self.inner_target(round)) - self.outer_target(round)
+        slope = jax.vmap(self._project, in_axes=1, out_axes=1)(self.coupling)
+        weight = self.explicit_weight / self.dimension
+
+        def bisect(sines: Array, j: Array) -> Array:
+            column = slope[:, j]
+            others = shift + slope @ sines - column * sines[j]
+
+            def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+                low, high = ends
+                middle = (low + high) / 2  # an angle
+                # √(1 − s²) times the derivative in s, which has the same sign
+                rest = jnp.cos(middle) * jnp.mean(column * (others + column * jnp.sin(middle)))
+                rises = rest + weight * jnp.sin(middle) > 0
+                return jnp.where(rises, low, middle), jnp.where(rises, middle, high)
+
+            ends = jnp.asarray(-jnp.pi / 2, sines.dtype), jnp.asarray(jnp.pi / 2, sines.dtype)
+            low, high = jax.lax.fori_loop(0, 60, halve, ends)
+            return jnp.sin((low + high) / 2)
+
+        def sweep(_: Array, sines: Array) -> Array:
+            return jax.lax.fori_loop(0, self.dimension, lambda j, s: s.at[j].set(bisect(s, j)), sines)
+
+        return jnp.arcsin(jax.lax.fori_loop(0, SWEEPS, sweep, jnp.zeros(self.dimension)))
 
     def variance(self, outer: Float[Array, " d"], adjoint: Float[Array, " n"]) -> Float[Array, ""]:
         """E[‖ζ_t‖² | λ_t, â_t], the variance of ĝ_t given the adjoint."""

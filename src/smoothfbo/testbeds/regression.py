@@ -10,7 +10,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.problem import Data, Problem, Samples
-from smoothfbo.source import AbstractStream
+from smoothfbo.source import AbstractSource, Round
+from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
 
 Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
@@ -45,7 +47,7 @@ class Window(NamedTuple):
     y: Float[Array, "lags batch outputs"]
 
 
-class DriftingRegression(AbstractStream):
+class DriftingRegression(AbstractTestbed):
     """y = σ(W_tᵀx + b_t) + noise with x ~ N(0, I) and (W_t, b_t) = (W, b) + drift(t)   (Section 6.1).
 
     Round t brings one batch of time t as outer data, and the batches of times t−L, …, t−1 as inner data, each
@@ -86,9 +88,9 @@ class DriftingRegression(AbstractStream):
         self.bias = jax.random.normal(key_bias, (outputs,))
         self.drift, self.noise, self.weighting, self.lags, self.batch = drift, noise, weighting, lags, batch
 
-    @staticmethod
-    def problem(weighting: Weighting = per_lag) -> Problem:
+    def problem(self) -> Problem:
         """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², where λ_lag is the weight of the sample's lag."""
+        weighting = self.weighting
         return Problem(
             inner_loss=lambda outer, v, x, y: (  # noqa: ARG005
                 weighting(outer, y["lag"]) * jnp.sum((v - y["target"]) ** 2)
@@ -108,23 +110,20 @@ class DriftingRegression(AbstractStream):
         y = self.truth(round, x)
         return x, y + self.noise * jax.random.normal(key_noise, y.shape)
 
-    def init(self, key: PRNGKeyArray) -> tuple[Window, Data]:
-        """The batches of times −1, …, −L: the window is full in the first round."""
-        keys = jax.random.split(key, self.lags)
-        window = Window(*jax.vmap(self.draw)(-1 - jnp.arange(self.lags), keys))
-        return window, self._data(window, *self.draw(jnp.zeros((), jnp.int32), key))
+    def source(self) -> "RegressionSource":
+        """A batch a round, and the batches of the last L rounds beside it."""
+        return RegressionSource(self)
 
-    def __call__(
-        self, state: Window, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
-    ) -> tuple[Window, Data, None]:
-        del learner
-        x, y = self.draw(round, key)
-        data = self._data(state, x, y)
-        following = Window(*(jnp.concatenate([new[None], old[:-1]]) for new, old in zip((x, y), state, strict=True)))
-        return following, data, None
+    def initial(self) -> Array:
+        """All weights one; the decay starts at a small rate (at 0, weights are one, too, but on the border of Λ)."""
+        if self.weighting is per_lag:
+            return jnp.ones(self.lags)
+        if self.weighting is decay:
+            return jnp.asarray(0.05)
+        raise self._unknown("a λ to start from")
 
     def solution(
-        self, outer: Array, round: Int[Array, ""], x: Float[Array, "*batch inputs"]
+        self, round: Int[Array, ""], outer: Array, x: Float[Array, "*batch inputs"]
     ) -> Float[Array, "*batch outputs"]:
         """h*_{t,λ}(x) = Σ_s λ_s f_s(x) / Σ_s λ_s, the exact inner solution."""
         past = jax.vmap(lambda lag: self.truth(round - 1 - lag, x))(jnp.arange(self.lags))
@@ -148,15 +147,77 @@ class DriftingRegression(AbstractStream):
         difference = values[1:] - values[:1]
         return jnp.einsum("son,ron,n->sr", difference, difference, density / jnp.sum(density))
 
-    def objective(self, outer: Array, round: Int[Array, ""]) -> Float[Array, ""]:
+    def objective(self, round: Int[Array, ""], outer: Array) -> Float[Array, ""]:
         """The exact F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs."""
         return excess(self.weighting, self.discrepancy(round), outer) + self.noise**2 * self.bias.size
 
+    def best(self, round: Int[Array, ""]) -> Array:
+        """The weights per lag with the smallest F_t: the shares π ≥ 0, Σπ = 1, that minimise πᵀ K_t π.
+
+        Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
+        truths comes closer to f_t; a drift that comes back has such mixtures.
+        """
+        if self.weighting is not per_lag:
+            raise self._unknown("the best λ")
+        return smallest_on_simplex(self.discrepancy(round))
+
+    def smoothness(self, rounds: int) -> float:
+        """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
+        del rounds
+        raise NotImplementedError(
+            "DriftingRegression has no smoothness constant: F_t depends on the shares of the weights alone, so its "
+            "curvature grows without bound towards λ = 0."
+        )
+
+    def objective_bound(self, rounds: int) -> Float[Array, ""]:
+        """Q = max_t max_s K_t[s, s] + σ²·outputs: a convex function of the shares is largest at a corner.
+
+        Exactly for weights per lag; a bound for the decay, whose shares are only some of these.
+        """
+        diagonals = jax.vmap(lambda round: jnp.diagonal(self.discrepancy(round)))(jnp.arange(rounds))
+        return jnp.max(diagonals) + self.noise**2 * self.bias.size
+
+    def suprema(self, rounds: int) -> Float[Array, " changes"]:
+        """max_{s,r} |K_{t+1}[s, r] − K_t[s, r]| ≥ sup_λ |F_{t+1}(λ) − F_t(λ)|, because shares sum to one: a bound."""
+        matrices = jax.vmap(self.discrepancy)(jnp.arange(rounds))
+        return jnp.max(jnp.abs(jnp.diff(matrices, axis=0)), axis=(1, 2))
+
+    def parameter_suprema(self, rounds: int) -> Float[Array, " changes"]:
+        """sup_λ ‖h*_{t+1,λ} − h*_{t,λ}‖ in L₂, at a corner again: max_s ‖f_{t−s} − f_{t−1−s}‖ over the lags s.
+
+        ‖f_t − f_{t−1}‖² is K_t[0, 0]. Exactly for weights per lag; for the decay at λ → ∞ or below.
+        """
+        times = jnp.arange(1 - self.lags, rounds - 1)
+        moved = jnp.sqrt(jax.vmap(lambda round: self.discrepancy(round)[0, 0])(times))
+        return jax.vmap(lambda t: jnp.max(jax.lax.dynamic_slice(moved, (t,), (self.lags,))))(jnp.arange(rounds - 1))
+
+    def _unknown(self, what: str) -> NotImplementedError:
+        return NotImplementedError(f"DriftingRegression does not know {what} for weighting={self.weighting!r}.")
+
+
+class RegressionSource(AbstractSource):
+    """The data of a `DriftingRegression`: the state is the window of the last L batches."""
+
+    testbed: DriftingRegression
+
+    def init(self, key: PRNGKeyArray) -> tuple[Window, Data]:
+        """The batches of times −1, …, −L: the window is full in the first round."""
+        keys = jax.random.split(key, self.testbed.lags)
+        window = Window(*jax.vmap(self.testbed.draw)(-1 - jnp.arange(self.testbed.lags), keys))
+        return window, self._data(window, *self.testbed.draw(jnp.zeros((), jnp.int32), key))
+
+    def __call__(self, state: Window, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[Window, Round]:
+        del learner
+        x, y = self.testbed.draw(round, key)
+        data = self._data(state, x, y)
+        following = Window(*(jnp.concatenate([new[None], old[:-1]]) for new, old in zip((x, y), state, strict=True)))
+        return following, Round(data)
+
     def _data(self, window: Window, x: Array, y: Array) -> Data:
-        lag = jnp.repeat(jnp.arange(self.lags), self.batch)
+        lag = jnp.repeat(jnp.arange(self.testbed.lags), self.testbed.batch)
         flat: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), window)
         # Outer samples carry a lag as well, so that both kinds of data have the same form; it is not used.
         return Data(
             inner=Samples(flat.x, {"target": flat.y, "lag": lag}),
-            outer=Samples(x, {"target": y, "lag": jnp.zeros(self.batch, lag.dtype)}),
+            outer=Samples(x, {"target": y, "lag": jnp.zeros(self.testbed.batch, lag.dtype)}),
         )

@@ -93,7 +93,7 @@ class Rounds:
         )
         keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
         states = [
-            self._algorithm(jnp.asarray(window, jnp.int32)).init(keys[0], jnp.zeros(spec.rates), data)
+            self._algorithm(jnp.asarray(window, jnp.int32)).init(jnp.zeros(spec.rates), data, keys[0])
             for window in self.smoothing
         ]
         count = spec.rates + len(spec.windows) if spec.with_references else 0
@@ -140,7 +140,7 @@ class Rounds:
         spec = self.spec
         inputs = _with_constant(standardise(block.features, state.features, spec.clip))
         lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
-            state.learners.hypergradient.inner.params
+            state.learners.estimator.inner.params
         )
         references = jnp.einsum("rop,np->rno", state.references, inputs)
         previous = self._previous(state, block.previous)
@@ -249,8 +249,8 @@ class Rounds:
             samples = row_samples(rows, jnp.asarray(self.retention))
         objective = inner_objective(self.problem, learner.outer, samples)
         key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
-        inner = self.predictor.fit(learner.hypergradient.inner, objective, key)
-        return learner._replace(hypergradient=learner.hypergradient._replace(inner=inner))
+        inner = self.predictor.fit(learner.estimator.inner, objective, key)
+        return learner._replace(estimator=learner.estimator._replace(inner=inner))
 
     def _closed_forms(self, means: Float[Array, "references size size"]) -> Float[Array, "references outputs p"]:
         """(G_xx + ridge·I) wᵀ = G_xy for every reference."""

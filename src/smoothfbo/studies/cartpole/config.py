@@ -48,7 +48,7 @@ class CartPoleConfig:
     """Episodes of an evaluation, with the interval of that moment and greedy actions."""
     averaged: float = 0.3
     """Share of the evaluations so far, at most 50 of them, whose Q networks are averaged, as functions, for the policy
-    that an evaluation judges; the newest networks alone are judged beside it. 0 judges only these."""
+    that is evaluated; the newest networks alone are evaluated beside it. 0 evaluates only these."""
     seeds: int = 10
     """Independent runs of every setting."""
     first_seed: int = 0

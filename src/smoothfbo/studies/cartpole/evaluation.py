@@ -1,4 +1,4 @@
-"""How a policy is judged: episodes of the averaged Q networks in the environment as it is at that moment."""
+"""How a policy is evaluated: episodes of the averaged Q networks in the environment as it is at that moment."""
 
 import math
 from collections.abc import Callable

@@ -16,13 +16,13 @@ from smoothfbo.functions import Network
 from smoothfbo.harness.methods import Method, find
 from smoothfbo.harness.study import Program, Study
 from smoothfbo.hypergradients import (
-    AbstractHypergradient,
+    AbstractEstimator,
     ConjugateGradient,
     Explicit,
     Functional,
-    Identity,
+    IdentityInverse,
     Implicit,
-    Pointwise,
+    PointwiseAdjoint,
     Unrolled,
 )
 from smoothfbo.online import Info, Online, RunState, State, run, start
@@ -59,16 +59,16 @@ class Lane(NamedTuple):
     networks: Float[Array, "kept 2 parameters"]  # the Q networks at the last evaluations, in turn
 
 
-def estimator_of(method: Method, q: TwinQ, rate: Any, steps: int = 1) -> AbstractHypergradient:
+def estimator_of(method: Method, q: TwinQ, rate: Any, steps: int = 1) -> AbstractEstimator:
     """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
     # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
     optimiser = optax.sgd(rate) if method.estimator == "itd" else optax.adam(rate)
-    inner = Network((q.init, q), optimiser, steps, apply_all=q.of_all)
+    inner = Network.from_pair(q.init, q, optimiser, steps)
     return {
         "mle": lambda: Explicit(inner),
         "vep": lambda: Explicit(inner),
-        "fbo": lambda: Functional(inner, Pointwise()),
-        "omd": lambda: Implicit(inner, Identity()),
+        "fbo": lambda: Functional(inner, PointwiseAdjoint()),
+        "omd": lambda: Implicit(inner, IdentityInverse()),
         "omd-cg": lambda: Implicit(inner, ConjugateGradient(ridge=1e-5, max_steps=100)),
         "itd": lambda: Unrolled(inner),
     }[method.estimator]()
@@ -104,7 +104,7 @@ def record(state: State, info: Info) -> Float[Array, " 5"]:
     """What is kept of a round, in one row: a store of its own for every number would be a kernel each."""
     del state
     finite = info.finite.astype(info.inner_loss.dtype)
-    return jnp.stack([info.inner_loss, info.outer_loss, info.hypergradient_norm, info.used_norm, finite])
+    return jnp.stack([info.inner_loss, info.outer_loss, info.gradient_norm, info.smoothed_norm, finite])
 
 
 def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[Program]:
@@ -165,10 +165,10 @@ def _program(config: CartPoleConfig, method: Method, settings: Sequence[Mapping[
     def advance(numbers: Numbers, lane: Lane) -> tuple[Lane, dict[str, Array]]:
         algorithm, stream = parts(numbers)
         state = lane.run
-        state = state._replace(stream=state.stream._replace(tally=jax.tree.map(jnp.zeros_like, state.stream.tally)))
+        state = state._replace(source=state.source._replace(tally=jax.tree.map(jnp.zeros_like, state.source.tally)))
         state, trace = run(algorithm, stream, rounds=config.evaluate_every, state=state, record=record)
         number = state.learner.round // config.evaluate_every - 1  # of this evaluation
-        lane = Lane(state, lane.networks.at[number % kept].set(inner_parameters(state.learner.hypergradient)))
+        lane = Lane(state, lane.networks.at[number % kept].set(inner_parameters(state.learner.estimator)))
         age = (number - jnp.arange(kept, dtype=number.dtype)) % kept
         counted = age < jnp.asarray(averaged, number.dtype)[number]
         return lane, _row(stream, numbers, lane, counted, trace, config)
@@ -232,13 +232,13 @@ def _row(
     # A key with a number of its own for every evaluation, far beyond those that the first splits of a run amount to.
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
 
-    def judged(networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Evaluation:
+    def evaluated(networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Evaluation:
         return evaluate(environment, greedy(stream.q, networks, counted), last, key, config.episodes)
 
-    evaluation = judged(lane.networks, counted)
-    newest = judged(inner_parameters(state.learner.hypergradient)[None], jnp.ones(1, bool))
+    evaluation = evaluated(lane.networks, counted)
+    newest = evaluated(inner_parameters(state.learner.estimator)[None], jnp.ones(1, bool))
     now = environment.parameters(last)
-    tally = state.stream.tally
+    tally = state.source.tally
     inner_loss, outer_loss, raw, used, finite = trace.T
     row = {
         "round": last,

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.environments.base import AbstractEnvironment
-from smoothfbo.problem import Data, Problem, Samples
-from smoothfbo.source import AbstractStream
+from smoothfbo.problem import Data, Samples
+from smoothfbo.source import AbstractSource, Round
 from smoothfbo.studies.cartpole.soft_q import (
     Experience,
     ModelTarget,
@@ -18,7 +18,7 @@ from smoothfbo.studies.cartpole.soft_q import (
     TwinQ,
     WorldModel,
     bellman_target,
-    possible_value,
+    softly_bounded,
 )
 from smoothfbo.studies.cartpole.soft_q import soft_q_problem as problem_of
 from smoothfbo.types import Number
@@ -41,7 +41,7 @@ class ReplayState(NamedTuple):
     tally: Tally
 
 
-class Replay(AbstractStream):
+class Replay(AbstractSource):
     """One environment step a round, and a mini-batch of remembered transitions as inner and outer data.
 
     - Acting: the soft policy π(a|s) ∝ exp(mean_k Q_k(s, a)/α) of the learner's current values, with probability
@@ -96,12 +96,12 @@ class Replay(AbstractStream):
         return state._replace(tally=jax.tree.map(jnp.zeros_like, state.tally)), self._data(state, rows)
 
     def __call__(
-        self, state: ReplayState, round: Int[Array, ""], key: PRNGKeyArray, learner: Any
-    ) -> tuple[ReplayState, Data, Problem]:
+        self, state: ReplayState, round: Int[Array, ""], learner: Any, key: PRNGKeyArray
+    ) -> tuple[ReplayState, Round]:
         # All random numbers of the round in one call: a generator's cost is the call, not the numbers.
         bits = jax.random.bits(key, (self.batch + 1 + self.environment.random_size,), jnp.uint32)
         uniform = _uniform(bits[self.batch :], state.memory.dtype)
-        parameters = inner_parameters(learner.hypergradient)
+        parameters = inner_parameters(learner.estimator)
         policy = self.policy(parameters, self.environment.observe(state.environment))
         remembered = self.random_steps + round
         state = self._act(state, policy, uniform, round, remembered % self.capacity)
@@ -110,7 +110,7 @@ class Replay(AbstractStream):
         rows = jax.lax.rem(bits[: self.batch], filled.astype(jnp.uint32)).astype(jnp.int32)
         rate = jnp.where(round == 0, 1, jnp.asarray(self.target_rate, parameters.dtype))  # h̄_0 = h_0
         state = state._replace(target=state.target + rate * (parameters - state.target))
-        return state, self._data(state, rows), problem_of(self.model_target(state.target), self.method)
+        return state, Round(self._data(state, rows), problem_of(self.model_target(state.target), self.method))
 
     def policy(
         self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"]
@@ -159,14 +159,14 @@ class Replay(AbstractStream):
         x = StateAction(batch[:, :size], batch[:, size : size + actions])
         following, reward, terminated = batch[:, size + actions : -2], batch[:, -2], batch[:, -1]
         values = self.q.soft_value(state.target, following.T, self.temperature)
-        target = bellman_target(reward, terminated, possible_value(values, self.largest_value), self.discount)
+        target = bellman_target(reward, terminated, softly_bounded(values, self.largest_value), self.discount)
         samples = Samples(x, Experience(reward, following, terminated, target))
         return Data(samples, samples)
 
 
 def inner_parameters(warm: Any) -> Float[Array, "... 2 parameters"]:
     """The current Q networks, out of any estimator's warm state."""
-    return getattr(warm, "inner", warm).params
+    return warm.inner.params
 
 
 def _uniform(bits: Array, dtype: Any) -> Array:

@@ -28,7 +28,7 @@ from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
 
 SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
 POINTS = 25  # of a line, where single evaluations are too noisy to be told apart
-CROWD = 6  # more lines than this do not all get intervals
+MOST_WITH_INTERVALS = 6  # more lines than this do not all get intervals
 
 
 def build(folder: Path) -> Path:
@@ -185,7 +185,7 @@ def _lines(
         varied = [len({each[place] for each in settings[method]}) > 1 for place in range(len(GRID))]
         told = [f"{SYMBOLS[key]} = {value:g}" for key, value, vary in zip(GRID, numbers, varied, strict=True) if vary]
         shown = find(method)
-        crowded = len(groups) > CROWD and shown.is_dashed
+        crowded = len(groups) > MOST_WITH_INTERVALS and shown.is_dashed
         result.append(
             Series(
                 ", ".join([shown.label, *told]),

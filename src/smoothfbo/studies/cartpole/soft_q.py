@@ -101,7 +101,7 @@ class TwinQ(eqx.Module):
         """v: both values of the action that was taken."""
         return jnp.sum(self.values(parameters, x.observation) * x.action, axis=-1)
 
-    def of_all(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
+    def batch(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
         """v of all samples at once."""
         return jnp.sum(self.values(parameters, x.observation.T) * x.action.T, axis=1).T
 
@@ -177,10 +177,10 @@ class ModelTarget(eqx.Module):
     def __call__(self, outer: Float[Array, "2 parameters"], x: StateAction, y: Experience) -> Float[Array, "*samples"]:
         following, reward = self.model(outer, x)
         value = self.q.soft_value(self.target, following, self.temperature)
-        return bellman_target(reward, y.terminated, possible_value(value, self.largest_value), self.discount)
+        return bellman_target(reward, y.terminated, softly_bounded(value, self.largest_value), self.discount)
 
 
-def possible_value(value: Float[Array, "..."], largest: Number | None) -> Float[Array, "..."]:
+def softly_bounded(value: Float[Array, "..."], largest: Number | None) -> Float[Array, "..."]:
     """The value itself within [0, largest]; beyond, only a tenth of what it exceeds the bound by. None is no bound.
 
     With rewards in [0, 1] no policy is worth less than 0 or more than (1 + α log(actions)) / (1 − γ), so the bound
@@ -209,7 +209,7 @@ class AbstractLoss(eqx.Module):
         self, outer: Array, v: Float[Array, "2 *samples"], x: StateAction, y: Experience
     ) -> Float[Array, "*samples"]: ...
 
-    def of_all(
+    def batch(
         self, outer: Array, v: Float[Array, "samples 2"], x: StateAction, y: Experience
     ) -> Float[Array, " samples"]:
         return self(outer, *jax.tree.map(jnp.transpose, (v, x, y)))

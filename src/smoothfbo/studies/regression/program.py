@@ -16,12 +16,10 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from smoothfbo.functions import Network
 from smoothfbo.harness.study import Program
-from smoothfbo.hypergradients import AbstractHypergradient, ConjugateGradient, Functional, Implicit, Oracle, Unrolled
-from smoothfbo.hypergradients.base import predict
+from smoothfbo.hypergradients import AbstractEstimator, ConjugateGradient, Functional, Implicit, Oracle, Unrolled
 from smoothfbo.online import Info, Online, RunState, State, run, start
-from smoothfbo.problem import Samples
 from smoothfbo.smoothing import window_average
-from smoothfbo.source import AbstractStream
+from smoothfbo.source import AbstractSource, RoundNumbers
 from smoothfbo.studies.regression.config import TEST_POINTS, Lane, RegressionConfig, Shape
 from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal
 from smoothfbo.testbeds.regression import decay, per_lag
@@ -79,7 +77,7 @@ def make_algorithm(
         optax.sgd(numbers.outer_rate),
     )
     return Online(
-        stream.problem(stream.weighting),
+        stream.problem(),
         make_hypergradient(config, shape, numbers, stream),
         optimiser,
         project=optax.projections.projection_non_negative,
@@ -99,7 +97,7 @@ def normalise_if(flag: Float[Array, ""]) -> optax.GradientTransformation:
 
 def make_hypergradient(
     config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression
-) -> AbstractHypergradient:
+) -> AbstractEstimator:
     def network(rate: Array, steps: int) -> Network:
         # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
         return Network(
@@ -118,19 +116,7 @@ def make_hypergradient(
         case "unrolled":
             return Unrolled(inner)
         case _:
-            return Oracle(lambda outer, round, key: jax.grad(stream.objective)(outer, round))  # noqa: ARG005
-
-
-class Rounds(AbstractStream):
-    """The data of a round are its number: all that an exact hypergradient needs."""
-
-    def init(self, key: Any) -> tuple[tuple[()], Int[Array, ""]]:
-        del key
-        return (), jnp.zeros((), jnp.int32)
-
-    def __call__(self, state: tuple[()], round: Int[Array, ""], key: Any, learner: Any) -> Any:
-        del key, learner
-        return state, round, None
+            return Oracle(lambda outer, round, key: stream.gradient(round, outer))  # noqa: ARG005
 
 
 def programs(config: RegressionConfig) -> list[Program]:
@@ -144,10 +130,10 @@ def programs(config: RegressionConfig) -> list[Program]:
 def _program(config: RegressionConfig, shape: Shape, lanes: list[Lane]) -> Program:
     capacity = max(lane.window for lane in lanes)
 
-    def parts(numbers: Numbers) -> tuple[Online, AbstractStream, DriftingRegression]:
+    def parts(numbers: Numbers) -> tuple[Online, AbstractSource, DriftingRegression]:
         stream = make_stream(config, shape, numbers)
         algorithm = make_algorithm(config, shape, numbers, stream, capacity)
-        return algorithm, (Rounds() if shape.estimator == "exact" else stream), stream
+        return algorithm, (RoundNumbers() if shape.estimator == "exact" else stream.source()), stream
 
     def begin(numbers: Numbers) -> RunState:
         algorithm, source, _ = parts(numbers)
@@ -178,7 +164,7 @@ def initial_outer(config: RegressionConfig, shape: Shape) -> Array:
 
 
 def probe(
-    algorithm: Online, source: AbstractStream, stream: DriftingRegression, state: RunState, draws: int
+    algorithm: Online, source: AbstractSource, stream: DriftingRegression, state: RunState, draws: int
 ) -> dict[str, Float[Array, ""]]:
     """‖b_t‖² and E‖ζ_t‖² of the coming round, from several draws of its data (Lemma 5.1's bias and noise).
 
@@ -193,16 +179,16 @@ def probe(
 
     def draw(key: Array) -> Array:
         key_data, key_estimate = jax.random.split(key)
-        _, data, _ = source(state.stream, round, key_data, learner)
-        warm = learner.hypergradient
-        estimate, _ = algorithm.hypergradient(algorithm.problem, learner.outer, warm, data, key_estimate)
+        _, (data, _) = source(state.source, round, learner, key_data)
+        warm = learner.estimator
+        estimate, _ = algorithm.estimator(algorithm.problem, learner.outer, warm, data, key_estimate)
         return estimate.gradient
 
     key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), PROBE)
     gradients = jax.vmap(draw)(jax.random.split(key, draws))
     mean = jnp.mean(gradients, axis=0)
     noise = jnp.sum((gradients - mean) ** 2) / (draws - 1)
-    exact = jax.grad(stream.objective)(learner.outer, round)
+    exact = stream.gradient(round, learner.outer)
     return {"bias_squared": jnp.sum((mean - exact) ** 2) - noise / draws, "noise_squared": noise}
 
 
@@ -211,18 +197,16 @@ def _record(algorithm: Online, stream: DriftingRegression, x: Array, state: Stat
     records = {
         "round": info.round,
         "outer": info.outer,
-        "raw": info.hypergradient,
-        "used": info.used,
+        "raw": info.gradient,
+        "used": info.smoothed,
         "outer_loss": info.outer_loss,
         "inner_loss": info.inner_loss,
         "skipped": info.skipped,
     }
-    inner = getattr(algorithm.hypergradient, "inner", None)
-    if inner is None:
+    if isinstance(algorithm.estimator, Oracle):
         return records  # the exact hypergradient needs no inner function
-    params = getattr(state.hypergradient, "inner", state.hypergradient).params
-    predictions = predict(inner, params, Samples(x, x))
-    now, best = stream.truth(info.round, x), stream.solution(info.outer, info.round, x)
+    predictions = algorithm.predict(state, x)
+    now, best = stream.truth(info.round, x), stream.solution(info.round, info.outer, x)
     return records | {
         "inner_error": jnp.mean(jnp.sum((predictions - best) ** 2, axis=-1)),
         "truth_error": jnp.mean(jnp.sum((predictions - now) ** 2, axis=-1)),

@@ -45,7 +45,7 @@ def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, round
     optimiser = optax.chain(window_average(window, capacity=capacity), optax.sgd(step))
     _, outers = run(
         Online(None, problem.oracle(), optimiser),
-        problem.stream,
+        problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
         key=key,
@@ -59,7 +59,7 @@ def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, round
         return (sums[times + 1] - sums[jnp.maximum(times + 1 - window, 0)]) / window.astype(values.dtype)
 
     cosine, sine = window_average_of(jnp.cos(centres)), window_average_of(jnp.sin(centres))
-    gradients = problem.smoothness * (jnp.sin(outers) * cosine - jnp.cos(outers) * sine)
+    gradients = problem.smoothness(rounds) * (jnp.sin(outers) * cosine - jnp.cos(outers) * sine)
     return jnp.mean(jnp.sum(gradients**2, axis=1))
 
 

@@ -31,7 +31,7 @@ from smoothfbo.studies.theory.statements import (
     judge_statements,
     judge_trade_off,
 )
-from smoothfbo.testbeds import DriftingCosine, FiniteBilevel
+from smoothfbo.testbeds import AbstractTestbed, DriftingCosine, FiniteBilevel
 
 SUMS = ("regret", "proxy", "error", "noise", "tracking")
 
@@ -54,6 +54,7 @@ class Setting:
     make: Callable[[Any], Any]
     lane: Callable[..., Columns]
     largest: float  # step of its theorem, as a fraction of 1/L
+    estimated: bool  # whether its gradients are estimated (Algorithm 3) or come from an oracle (Algorithm 1)
 
     @property
     def program(self) -> str:
@@ -66,7 +67,7 @@ class Setting:
 def settings(config: TheoryConfig) -> list[Setting]:
     """Every problem at every speed; the speed is a number of the lane, so that all of them compile to one program."""
     return [
-        Setting(name, drift, make, lane, largest)
+        Setting(name, drift, make, lane, largest, estimated=lane is _estimated_lane)
         for drift in config.drifts
         for name, make, lane, largest in (
             ("oracle", lambda speed: DriftingCosine(speed=speed), _oracle_lane, 1.0),
@@ -132,11 +133,11 @@ def _oracle_lane(
     optimiser = optax.chain(window_average(window, capacity=capacity), optax.sgd(step))
     final, trace = run(
         Online(None, problem.oracle(), optimiser),
-        problem.stream,
+        problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
         key=key,
-        record=lambda state, info: (info.outer, info.hypergradient, info.used),  # noqa: ARG005
+        record=lambda state, info: (info.outer, info.gradient, info.smoothed),  # noqa: ARG005
     )
     outers, hypergradients, used = trace
     return _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, None)
@@ -148,8 +149,9 @@ def _estimated_lane(
     """Algorithm 3: FuncGrad with a few steps of inner and adjoint optimisation, so that the bias is real."""
     features = problem.features.shape[1]
     curvature = jnp.trace(problem.features.T @ problem.features / problem.points)
-    family = Network(
-        (lambda key, x: jnp.zeros(features), lambda params, x: params @ problem.phi(x)),  # noqa: ARG005
+    family = Network.from_pair(
+        lambda key, x: jnp.zeros(features),  # noqa: ARG005
+        lambda params, x: params @ problem.phi(x),
         optax.sgd(1 / curvature),
         steps=3,
     )
@@ -159,14 +161,14 @@ def _estimated_lane(
             Functional(family, family),
             optax.chain(window_average(window, capacity=capacity), optax.sgd(step)),
         ),
-        problem.stream,
+        problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
         key=key,
         record=lambda state, info: (
-            (info.outer, info.hypergradient, info.used),
-            problem.features @ state.hypergradient.inner.params,
-            problem.features @ state.hypergradient.adjoint.params,
+            (info.outer, info.gradient, info.smoothed),
+            problem.features @ state.estimator.inner.params,
+            problem.features @ state.estimator.adjoint.params,
         ),
     )
     (outers, hypergradients, used), inners, adjoints = trace
@@ -215,18 +217,13 @@ def _measure(
     }
 
 
-def _constants(problem: Any, rounds: int) -> dict[str, Any]:
-    if isinstance(problem, DriftingCosine):
-        smoothness, bound, path = problem.smoothness, problem.objective_bound, 0.0
-    else:
-        smoothness, bound = problem.smoothness(rounds), problem.objective_bound(rounds)
-        path = regret.variation(problem.parameter_suprema(rounds), order=2)
+def _constants(problem: AbstractTestbed, rounds: int) -> dict[str, Any]:
     return {
-        "smoothness": float(smoothness),
-        "objective_bound": float(bound),
+        "smoothness": float(problem.smoothness(rounds)),
+        "objective_bound": float(problem.objective_bound(rounds)),
         "variation": float(regret.variation(problem.suprema(rounds))),
         "variation_squared": float(regret.variation(problem.suprema(rounds), order=2)),
-        "path_variation": float(path),
+        "path_variation": float(regret.variation(problem.parameter_suprema(rounds), order=2)),
     }
 
 
@@ -247,7 +244,8 @@ def measure(config: TheoryConfig, program: Program, records: dict[str, np.ndarra
     for (window, step), group in keys.groupby(["window", "step"], sort=False):
         here = {name: values[group.index] for name, values in columns.items()}
         judge = Judge(setting.name, int(window), setting.drift, float(step), within=step <= 1 + 1e-12)
-        checks += judge_statements(judge, problem, here, constants, step / constants["smoothness"], int(window))
+        alpha = step / constants["smoothness"]
+        checks += judge_statements(judge, problem, here, constants, alpha, int(window), setting.estimated)
         sums = {name: here[name].sum(axis=1) for name in SUMS}
         sums["bias"] = here["bias_now"].sum(axis=1) if "bias_now" in here else np.zeros(len(group))  # B_T
         bound = next(check.rhs for check in reversed(judge.checks) if check.name.startswith("theorem"))
@@ -293,10 +291,11 @@ def _arbitrary_sequences(config: TheoryConfig) -> Iterator[Check]:
     for drift in config.drifts:
         problem = DriftingCosine(speed=drift)
         variation = float(regret.variation(problem.suprema(config.rounds)))
+        bound = float(problem.objective_bound(config.rounds))
         values = np.asarray(sums(jnp.asarray(drift), jax.random.key(config.seed + 1)))
         for window, row in zip(config.windows, values, strict=True):
             judge = Judge("arbitrary sequences", window, drift, 0.0, within=True)
-            judge.pathwise(TELESCOPING, row, 2 * config.rounds * float(problem.objective_bound) / window + variation)
+            judge.pathwise(TELESCOPING, row, 2 * config.rounds * bound / window + variation)
             yield from judge.checks
 
 
@@ -305,7 +304,7 @@ def _reduction(config: TheoryConfig) -> Check:
     problem = FiniteBilevel(points=6, features=3)
     family = Linear(problem.phi, ridge=1e-6)
     key = jax.random.key(config.seed)
-    data, outer = problem.stream(jnp.asarray(0), key), jnp.linspace(-1.0, 1.0, problem.dimension)
+    data, outer = problem.draw(jnp.asarray(0), key), jnp.linspace(-1.0, 1.0, problem.dimension)
     gradients = []
     estimators: list[Any] = [Functional(family, family), Implicit(family, ConjugateGradient(tolerance=1e-14))]
     for hypergradient in estimators:

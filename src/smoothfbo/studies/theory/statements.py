@@ -10,7 +10,6 @@ import pandas as pd
 
 from smoothfbo import regret
 from smoothfbo.studies.theory.config import TheoryConfig
-from smoothfbo.testbeds import FiniteBilevel
 
 Columns = dict[str, Any]
 
@@ -84,13 +83,21 @@ class Judge:
 
 
 def judge_statements(
-    judge: Judge, problem: Any, columns: Columns, constants: dict[str, Any], step: float, window: int
+    judge: Judge,
+    problem: Any,
+    columns: Columns,
+    constants: dict[str, Any],
+    step: float,
+    window: int,
+    estimated: bool,
 ) -> list[Check]:
-    """All statements at one setting; `columns` has axes (lane, round) or (lane,)."""
+    """All statements at one setting; `columns` has axes (lane, round) or (lane,).
+
+    `estimated` says which theorem: that of estimated hypergradients (Algorithm 3), or that of an oracle (Algorithm 1).
+    """
     rounds = columns["regret"].shape[1]
     total = {name: values.sum(axis=1) if values.ndim == 2 else values for name, values in columns.items()}
     smoothness, bound, variation = constants["smoothness"], constants["objective_bound"], constants["variation"]
-    estimated = isinstance(problem, FiniteBilevel)
     gamma, tracking = total["error"], total["tracking"]
 
     judge.identity("decomposition: error = noise + bias + tracking", columns["mismatch"], columns["error"])

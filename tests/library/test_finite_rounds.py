@@ -1,0 +1,142 @@
+"""A round that is not finite is never applied: every estimator, every place where NaN or infinity can stand."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from problems import RIDGE_PROBLEM, linear, ridge_data, trained_linear
+from reference import Ridge
+
+import smoothfbo as sf
+
+ESTIMATORS = {
+    "functional, linear": lambda: sf.Functional(linear(), linear()),
+    "functional, trained": lambda: sf.Functional(trained_linear(3), trained_linear(3)),
+    "functional, point-wise": lambda: sf.Functional(trained_linear(3), sf.PointwiseAdjoint()),
+    "implicit, conjugate gradients": lambda: sf.Implicit(trained_linear(3), sf.ConjugateGradient()),
+    "implicit, cold start": lambda: sf.Implicit(trained_linear(3), sf.ConjugateGradient(warm_start=False)),
+    "implicit, Neumann": lambda: sf.Implicit(trained_linear(3), sf.NeumannSeries(terms=3, step=0.3)),
+    "implicit, identity": lambda: sf.Implicit(trained_linear(3), sf.IdentityInverse()),
+    "implicit, exact fit": lambda: sf.Implicit(linear(), sf.ConjugateGradient()),
+    "unrolled": lambda: sf.Unrolled(trained_linear(3)),
+    "explicit": lambda: sf.Explicit(trained_linear(3)),
+    "oracle": lambda: sf.Oracle(lambda outer, data, key: outer + jnp.mean(data.inner.x) * jnp.mean(data.outer.x)),
+}
+PARTS = {
+    "inner": lambda data: data.inner,
+    "outer": lambda data: data.outer,
+    "final inner": lambda data: data.final.inner,
+    "final outer": lambda data: data.final.outer,
+}
+
+
+def paired(ridge, seed):
+    """The inner samples as outer ones, with other targets: point-wise adjoints need the same inputs."""
+    data = ridge_data(ridge)
+    y = {**data.inner.y, "target": data.inner.y["target"] + jnp.asarray(np.random.default_rng(seed).normal(size=40))}
+    return sf.Data(data.inner, sf.Samples(data.inner.x, y))
+
+
+DATA = paired(Ridge.draw(0), 1)._replace(final=paired(Ridge.draw(2), 3))
+
+
+def put(data, part, kind, change):
+    """The data with one number changed."""
+    sample = PARTS[part](data)
+    new = sample._replace(
+        **{
+            "x": {"x": sample.x.at[3, 0].set(change(sample.x[3, 0]))},
+            "y": {"y": {**sample.y, "target": sample.y["target"].at[3].set(change(sample.y["target"][3]))}},
+        }[kind]
+    )
+    return jax.tree.map(
+        lambda leaf: new if leaf is sample else leaf, data, is_leaf=lambda node: isinstance(node, sf.Samples)
+    )
+
+
+# How many of the places x and y of inner, outer, final inner and final outer an estimator reads, with and without final
+# data: the explicit term here depends on the prediction and not on the target, so final outer y is read by few.
+READ = {"functional, point-wise": (6, 4), "unrolled": (4, 4), "explicit": (3, 3), "oracle": (2, 2)}
+
+
+@pytest.mark.parametrize("with_final", [True, False], ids=["final data", "no final data"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_whatever_an_estimator_reads_must_be_finite(name, with_final, key):
+    """Whether it reads a number is found out by a change of that number, not by looking at the estimator."""
+    data = DATA if with_final else DATA._replace(final=None)
+    algorithm = sf.Online(RIDGE_PROBLEM, ESTIMATORS[name](), optax.chain(sf.window_average(3), optax.adam(0.1)))
+    state = algorithm.init(jnp.asarray([0.4, -0.7, 0.2]), data, key)
+    for _ in range(2):
+        state, usual = algorithm.step(state, data)
+    _, usual = algorithm.step(state, data)
+    assert bool(usual.finite)
+    assert int(state.skipped) == 0
+    read = set()
+    for place in itertools.product(list(PARTS) if with_final else ["inner", "outer"], ("x", "y")):
+        _, moved = algorithm.step(state, put(data, *place, lambda number: number + 0.5))
+        is_read = not np.array_equal(moved.gradient, usual.gradient)
+        read |= {place} if is_read else set()
+        for bad in (np.nan, np.inf, -np.inf):
+            after, info = algorithm.step(state, put(data, *place, lambda number, bad=bad: jnp.full_like(number, bad)))
+            assert bool(info.finite) != is_read, (place, bad)
+            assert int(after.skipped) == int(is_read)
+            assert jax.tree.all(jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), after.estimator))
+            if is_read:
+                np.testing.assert_array_equal(after.outer, state.outer)
+                assert not bool(info.converged)
+            else:
+                np.testing.assert_array_equal(info.gradient, usual.gradient)
+            assert np.isfinite(after.outer).all()
+    assert len(read) == READ.get(name, (7, 4))[not with_final], read
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "oracle"])
+def test_a_warm_state_that_is_not_finite_moves_nothing(name, key):
+    """It cannot come about by a step; a loaded one is skipped, or is of no consequence."""
+    algorithm = sf.Online(RIDGE_PROBLEM, ESTIMATORS[name](), optax.sgd(0.1))
+    state, _ = algorithm.step(algorithm.init(jnp.asarray([0.4, -0.7, 0.2]), DATA, key), DATA)
+    _, usual = algorithm.step(state, DATA)
+    leaves, structure = jax.tree.flatten(state.estimator)
+    for index, leaf in enumerate(leaves):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact) or not leaf.size:
+            continue
+        spoilt = [each.at[0].set(jnp.nan) if i == index else each for i, each in enumerate(leaves)]
+        after, info = algorithm.step(state._replace(estimator=jax.tree.unflatten(structure, spoilt)), DATA)
+        if bool(info.finite):  # a start of conjugate gradients that is worse than zero is dropped
+            np.testing.assert_allclose(info.gradient, usual.gradient, rtol=1e-4)
+        else:
+            np.testing.assert_array_equal(after.outer, state.outer)
+
+
+def test_a_window_outside_its_capacity_skips_its_rounds(key):
+    """Through `run`: flagged and counted, λ stands still, and goes on where the window fits again."""
+    injected = optax.inject_hyperparams(sf.window_average, static_args=("normalise", "capacity"))
+    for wrong in (9, 0):
+        window = lambda t, wrong=wrong: jnp.where((t >= 4) & (t < 7), wrong, 3)  # noqa: E731
+        algorithm = sf.Online(
+            estimator=sf.Oracle(lambda outer, data, key: jnp.ones_like(outer)),
+            optimiser=optax.chain(injected(window=window, capacity=3), optax.sgd(0.1)),
+        )
+        final, trace = sf.run(algorithm, lambda t, k: t, jnp.zeros(2), rounds=10, key=key)
+        assert trace.finite.tolist() == [True] * 4 + [False] * 3 + [True] * 3
+        assert int(final.learner.skipped) == 3
+        np.testing.assert_array_equal(trace.outer[4], trace.outer[7])
+        np.testing.assert_allclose(np.diff(trace.outer[2:5], axis=0), -0.1)
+        np.testing.assert_allclose(final.learner.outer - trace.outer[9], -0.1)
+        assert np.isnan(trace.smoothed_norm[4:7]).all()
+
+
+def test_a_constant_window_above_its_capacity_is_never_applied(key):
+    """Where it is traced, as in a vmap over windows; concrete ones are refused."""
+
+    def lane(window):
+        optimiser = optax.chain(sf.window_average(window, capacity=3), optax.sgd(0.1))
+        algorithm = sf.Online(None, sf.Oracle(lambda outer, data, key: jnp.ones_like(outer)), optimiser)
+        return sf.run(algorithm, lambda t, k: t, jnp.zeros(2), rounds=5, key=key)[1]
+
+    trace = jax.vmap(lane)(jnp.asarray([3, 9]))
+    assert trace.finite.tolist() == [[True] * 5, [False] * 5]
+    np.testing.assert_array_equal(trace.outer[1], 0)

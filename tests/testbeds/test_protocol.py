@@ -1,0 +1,173 @@
+"""Every testbed keeps the one protocol: derivatives, minimisers and bounds against plain NumPy and SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from reference import central_differences
+from scipy import optimize
+
+import smoothfbo as sf
+from smoothfbo.testbeds import DriftingCosine, DriftingRegression, FiniteBilevel, Jumps, Sinusoidal
+from smoothfbo.testbeds.regression import decay
+from smoothfbo.testbeds.simplex import smallest_on_simplex
+
+
+def make_regression(drift=None, **options):
+    return DriftingRegression(
+        jax.random.key(1), drift or Sinusoidal(frequency=0.4), inputs=2, lags=4, batch=8, **options
+    )
+
+
+TESTBEDS = {
+    "cosine": lambda: DriftingCosine(dimension=3, curvature=1.5, speed=0.3, wobble=0.1),
+    "finite": lambda: FiniteBilevel(points=4, speed=0.1),
+    "finite, linear": lambda: FiniteBilevel(points=6, features=3, speed=0.1),
+    "regression": make_regression,
+    "regression, decay": lambda: make_regression(weighting=decay),
+}
+ROUNDS = 8
+
+
+@pytest.fixture(params=TESTBEDS)
+def testbed(request):
+    return TESTBEDS[request.param]()
+
+
+def points_of(testbed, count=200):
+    """Outer variables all over the place; weights and rates are not negative."""
+    initial = testbed.initial()
+    draws = np.random.default_rng(0).normal(size=(count, *initial.shape)) * 3
+    return jnp.asarray(np.abs(draws) if isinstance(testbed, DriftingRegression) else draws, initial.dtype)
+
+
+def test_gradients_are_derivatives_of_the_objective(testbed):
+    for outer in points_of(testbed, 3):
+        expected = central_differences(
+            lambda flat, shape=outer.shape: float(testbed.objective(jnp.asarray(5), jnp.asarray(flat).reshape(shape))),
+            np.atleast_1d(np.asarray(outer)),
+        )
+        got = np.atleast_1d(testbed.gradient(jnp.asarray(5), outer))
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_it_can_be_run(testbed, key):
+    """The source and the problem fit together, whatever the testbed."""
+    if testbed.problem() is None:
+        estimator = testbed.oracle()
+    elif isinstance(testbed, FiniteBilevel):
+        estimator = sf.Functional(sf.Linear(testbed.phi, ridge=1e-3), sf.Linear(testbed.phi, ridge=1e-3))
+    else:
+        family = sf.Linear(lambda x: x, prediction=jnp.zeros(1), ridge=1e-3)
+        estimator = sf.Functional(family, family)
+    algorithm = sf.Online(testbed.problem(), estimator, optax.sgd(1e-3))
+    _, trace = sf.run(algorithm, testbed.source(), testbed.initial(), rounds=3, key=key)
+    assert bool(trace.finite.all())
+    assert trace.outer[0].shape == testbed.initial().shape
+
+
+def values(testbed, points):
+    every_point = jax.vmap(testbed.objective, in_axes=(None, 0))
+    return np.asarray(jax.jit(jax.vmap(every_point, in_axes=(0, None)))(jnp.arange(ROUNDS), points))
+
+
+def test_bounds_hold(testbed):
+    points = points_of(testbed)
+    found = values(testbed, points)
+    assert np.abs(found).max() <= float(testbed.objective_bound(ROUNDS)) * (1 + 1e-9)
+    changes = np.abs(np.diff(found, axis=0)).max(axis=1)
+    suprema = np.asarray(testbed.suprema(ROUNDS))
+    assert suprema.shape == testbed.parameter_suprema(ROUNDS).shape == (ROUNDS - 1,)
+    assert (changes <= suprema * (1 + 1e-9) + 1e-12).all()
+    if isinstance(testbed, DriftingRegression):
+        with pytest.raises(NotImplementedError, match="no smoothness constant"):
+            testbed.smoothness(ROUNDS)
+    else:
+        hessian = jax.jit(jax.vmap(jax.jacfwd(lambda outer: testbed.gradient(jnp.asarray(3), outer))))
+        norms = np.linalg.norm(np.asarray(hessian(points[:50])), 2, axis=(1, 2))
+        assert norms.max() <= float(testbed.smoothness(ROUNDS)) * (1 + 1e-9)
+
+
+def test_nothing_is_better_than_the_best(testbed):
+    if isinstance(testbed, DriftingRegression) and testbed.weighting is decay:
+        with pytest.raises(NotImplementedError, match="does not know the best λ for weighting="):
+            testbed.best(jnp.asarray(0))
+        return
+    for round in (0, 5):
+        best = testbed.best(jnp.asarray(round))
+        reached = float(testbed.objective(jnp.asarray(round), best))
+        assert reached <= values(testbed, points_of(testbed))[round].min() + 1e-12
+
+        def objective(outer, round=round):
+            return float(testbed.objective(jnp.asarray(round), jnp.asarray(outer)))
+
+        def slope(outer, round=round):
+            return np.asarray(testbed.gradient(jnp.asarray(round), jnp.asarray(outer)))
+
+        bounds = [(1e-9, None)] * best.size if isinstance(testbed, DriftingRegression) else None
+        for start in points_of(testbed, 6):
+            found = optimize.minimize(objective, np.asarray(start), jac=slope, bounds=bounds, method="L-BFGS-B")
+            assert reached <= found.fun + 1e-9, (round, found.x, best)
+        if not isinstance(testbed, DriftingRegression):
+            np.testing.assert_allclose(slope(best), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_quadratic_programme_against_scipy(seed):
+    """Also nearly singular matrices, and ones whose minimiser is a corner."""
+    generator = np.random.default_rng(seed)
+    size, rank = 8, (8, 2, 1)[seed % 3]
+    vectors = generator.normal(size=(size, rank)) + (0.0, 3.0)[seed // 3]
+    matrix = vectors @ vectors.T
+    shares = np.asarray(jax.jit(smallest_on_simplex)(jnp.asarray(matrix)))
+    assert (shares >= 0).all()
+    np.testing.assert_allclose(shares.sum(), 1, rtol=1e-12)
+    results = [
+        optimize.minimize(
+            lambda p: p @ matrix @ p,
+            generator.dirichlet(np.ones(size)),
+            jac=lambda p: 2 * matrix @ p,
+            bounds=[(0, 1)] * size,
+            constraints={"type": "eq", "fun": lambda p: p.sum() - 1, "jac": np.ones_like},
+            method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 500},
+        ).fun
+        for _ in range(3)
+    ]
+    scale = np.abs(matrix).max()
+    assert abs(shares @ matrix @ shares - min(results)) < 1e-7 * scale
+    # the certificate: f(p) − f* ≤ 2 (pᵀKp − min_i (Kp)_i)
+    assert shares @ matrix @ shares - (matrix @ shares).min() < 1e-7 * scale
+
+
+def test_the_newest_batch_alone_is_not_always_best():
+    """Straight after a jump back to where the drift was before, old batches are the better ones."""
+    returning = make_regression(Sinusoidal(amplitude=2.0, frequency=3.0))
+    best = np.asarray(returning.best(jnp.asarray(6)))
+    newest = jnp.asarray([1.0, 0.0, 0.0, 0.0])
+    assert best[0] < 0.5
+    assert returning.objective(jnp.asarray(6), jnp.asarray(best)) < 0.9 * returning.objective(jnp.asarray(6), newest)
+    constant = make_regression(Jumps(interval=10**6))
+    np.testing.assert_allclose(constant.objective(jnp.asarray(6), constant.best(jnp.asarray(6))), 0.09, rtol=1e-9)
+
+
+def test_how_far_the_solution_of_the_regression_moves():
+    """‖h*_{t+1,λ} − h*_{t,λ}‖ from a large sample: below the bound for every λ, and equal at a corner."""
+    testbed, x = make_regression(), jax.random.normal(jax.random.key(9), (100_000, 2))
+    bounds = np.asarray(testbed.parameter_suprema(ROUNDS))
+    corners = [jnp.zeros(4).at[lag].set(1.0) for lag in range(4)]
+    for t in range(ROUNDS - 1):
+        moved = [
+            float(
+                jnp.sqrt(
+                    jnp.mean(
+                        (testbed.solution(jnp.asarray(t + 1), outer, x) - testbed.solution(jnp.asarray(t), outer, x))
+                        ** 2
+                    )
+                )
+            )
+            for outer in [*corners, *points_of(testbed, 3)]
+        ]
+        np.testing.assert_allclose(max(moved), bounds[t], rtol=0.02)
+        assert max(moved[4:]) <= bounds[t] * 1.02
