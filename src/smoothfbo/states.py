@@ -42,8 +42,8 @@ class Info(NamedTuple):
     - `adjoint_residual`: ‖∇L_adj(â)‖ / ‖∇L_adj(0)‖; 0 is solved, 1 is no better than â = 0, NaN is no adjoint. If it
       stays large: more adjoint steps, more iterations or a ridge for the linear solve.
     - `converged`: True where both residuals of this round are at most 0.01 (those that there are),
-      `ConjugateGradient` reached its own tolerance, and the round was not skipped. A few warm-started steps a round rarely get there: False is then
-      no failure, but the residuals say how biased ĝ_t may be.
+      `ConjugateGradient` reached its own tolerance, and the round was not skipped. A few warm-started steps a round
+      rarely get there: False is then no failure, but the residuals say how biased ĝ_t may be.
     - `finite`: False where the round was skipped; `skipped` counts these rounds so far.
     """
 
