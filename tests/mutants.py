@@ -147,7 +147,7 @@ MUTATIONS = [
     ("studies/cartpole/measure.py", "nunique().min() < ENOUGH_SEEDS", "nunique().min() < 0", "studies/test_cartpole_study.py"),
     ("harness/statistics.py", "np.log(np.maximum", "np.log10(np.maximum", "studies/test_cartpole_study.py"),
     ("harness/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "harness/test_runs.py"),
-    ("smoothing.py", "return updates, state._replace(average=updates)", "return updates, state", SMOOTHING),
+    ("smoothing.py", "return averages, state._replace(average=averages)", "return averages, state", SMOOTHING),
 ]  # fmt: skip
 
 

@@ -210,7 +210,7 @@ def test_closed_form_equals_the_general_estimator_with_a_converged_adjoint():
     _, first = np.unique(np.concatenate([REFERENCE.observation, REFERENCE.action], 1), axis=0, return_index=True)
     rows = jax.tree.map(lambda leaf: leaf[np.sort(first)], REFERENCE.data)
     table = sf.Linear(one_hot(np.concatenate(rows.inner.x, axis=1)))
-    inner = sf.Network((Q.init, Q), optax.sgd(0.0), steps=0)
+    inner = sf.Network.from_pair(Q.init, Q, optax.sgd(0.0), steps=0)
     gradients = []
     for adjoint in (sf.PointwiseAdjoint(), table):
         estimator = sf.Functional(inner, adjoint)
