@@ -1,6 +1,6 @@
 """Breaks the library on purpose, one place at a time, and shows that a test fails each time: `make mutants`.
 
-Each mutation is (file, old text, new text, tests that must notice). The library is copied to a temporary folder,
+Each mutation is (file, old text, new text, test files that must notice). The library is copied to a temporary folder,
 which is put before the installed one on the path; the working tree is never touched.
 """
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -93,10 +94,10 @@ MUTATIONS = [
     ("testbeds/regression.py", "jnp.arange(1 - self.lags, rounds - 1)", "jnp.arange(2 - self.lags, rounds)", PROTOCOL),
     ("testbeds/regression.py", "return jnp.max(diagonals) + ", "return jnp.min(diagonals) + ", PROTOCOL),
     # reinforcement learning
-    ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole.py"),
-    ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole.py"),
-    ("studies/cartpole/replay.py", "outcome.terminated.astype(before.dtype)])", "ended.astype(before.dtype)])", "studies/test_cartpole.py"),
-    ("studies/cartpole/replay.py", "rate * (parameters - state.target)", "(1 - rate) * (parameters - state.target)", "studies/test_cartpole.py"),
+    ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/replay.py", "outcome.terminated.astype(before.dtype)])", "ended.astype(before.dtype)])", "studies/test_cartpole_replay.py"),
+    ("studies/cartpole/replay.py", "rate * (parameters - state.target)", "(1 - rate) * (parameters - state.target)", "studies/test_cartpole_replay.py"),
     # the regression and its measures
     ("studies/regression/program.py", "- noise / draws", "+ noise / draws", "studies/test_regression.py"),
     ("studies/regression/measure.py", "_square(historical - target)", "_square(historical)", "studies/test_regression.py"),
@@ -107,46 +108,53 @@ MUTATIONS = [
     ("harness/statistics.py", "stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1)", "1.96 * numbers.std(ddof=1)", "studies/test_regression.py"),
     ("testbeds/regression.py", "difference = values[1:] - values[:1]", "difference = values[1:]", "testbeds/test_known_truth.py"),
     # the run system
-    ("harness/runner.py", "if done <= recorded:", "if True:", "harness/test_runs.py"),
-    ("harness/runner.py", 'keep = records["round"][0] < program.rounds', 'keep = records["round"][0] <= program.rounds', "harness/test_runs.py"),
-    ("harness/checkpoints.py", 'if stored != _digests(path / "state"):', "if False:", "harness/test_runs.py"),
-    ("harness/lanes.py", "np.repeat(values[-1:], self._padded - len(values), axis=0)", "values[:0]", "harness/test_runs.py"),
-    ("harness/charts.py", "return escape(text, quote=False)", "return text", "harness/test_runs.py"),
+    ("harness/runner.py", "if done <= recorded:", "if True:", "harness/test_runner.py"),
+    ("harness/runner.py", 'keep = records["round"][0] < program.rounds', 'keep = records["round"][0] <= program.rounds', "harness/test_runner.py"),
+    ("harness/checkpoints.py", "if not np.array_equal(stored, _digest(arrays)):", "if False:", "harness/test_runner.py"),
+    ("harness/lanes.py", "np.repeat(values[-1:], self._padded - len(values), axis=0)", "values[:0]", "harness/test_runner.py"),
+    ("harness/charts.py", "return escape(text, quote=False)", "return text", "harness/test_page.py"),
     # runs over tables
     ("stream/pipeline.py", "skip, is_first = self.done, self.done == 0", "skip, is_first = 0, self.done == 0", "stream/test_stream_command.py"),
     ("stream/folder.py", "if _number(path) > self._part:", "if False:", "stream/test_stream_command.py"),
     ("environments/cartpole.py", "(4 / 3 - parameters", "(3 / 4 - parameters", "environments/test_environments.py"),
     # bounds, leaks, blocks, pictures
-    ("studies/cartpole/soft_q.py", "possible + 0.1 * (value - possible)", "possible", "studies/test_cartpole.py"),
-    ("studies/cartpole/soft_q.py", "observation_size), leak)", "observation_size))", "studies/test_cartpole.py"),
-    ("studies/cartpole/soft_q.py", "x.observation.T) * x.action.T, axis=1).T", "x.observation.T) * x.action.T[::-1], axis=1).T", "studies/test_cartpole.py"),
-    ("studies/cartpole/soft_q.py", "return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)", "return jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)", "studies/test_cartpole.py"),
+    ("studies/cartpole/soft_q.py", "possible + 0.1 * (value - possible)", "possible", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/soft_q.py", "observation_size), leak)", "observation_size))", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/soft_q.py", "x.observation.T) * x.action.T, axis=1).T", "x.observation.T) * x.action.T[::-1], axis=1).T", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/soft_q.py", "return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)", "return jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)", "studies/test_cartpole_soft_q.py"),
     ("batching.py", "own if callable(own) else ", "", HYPERGRADIENTS),
     ("functions/network.py", "return batched(self.apply, in_axes=(None, 0))(self.params, xs)", "return jax.vmap(self)(xs)", HYPERGRADIENTS),
-    ("studies/cartpole/program.py", "numbers.final_rate * first", "numbers.final_rate", "studies/test_cartpole.py"),
-    ("studies/cartpole/measure.py", "config.trials // values", "config.trials", "studies/test_cartpole_study.py"),
-    ("studies/cartpole/measure.py", "if each not in fixed[:index]", "", "studies/test_cartpole_study.py"),
+    ("studies/cartpole/program.py", "numbers.final_rate * first", "numbers.final_rate", "studies/test_cartpole_program.py"),
+    ("studies/cartpole/settings.py", "config.trials // values", "config.trials", "studies/test_cartpole_study.py"),
+    ("studies/cartpole/settings.py", "if each not in fixed[:index]", "", "studies/test_cartpole_study.py"),
     ("studies/cartpole/report.py", "frame.assign(part=number // together)", "frame.assign(part=number)", "studies/test_cartpole_study.py"),
-    ("studies/cartpole/program.py", "shown = jnp.where(running[0] > 0,", "shown = jnp.where(running[0] > -1,", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", '"used_squares": jnp.sum(used**2)', '"used_squares": 2 * jnp.sum(raw**2)', "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", '"finite": finite[-1] > 0', '"finite": finite[0] > 0', "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "[optax.clip_by_global_norm(clip)] if clip > 0 else []", "[]", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "inner_steps=config.inner_steps,", "inner_steps=1,", "studies/test_cartpole.py"),
+    ("studies/cartpole/evaluation.py", "shown = jnp.where(running[0] > 0,", "shown = jnp.where(running[0] > -1,", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", '"used_squares": jnp.sum(used**2)', '"used_squares": 2 * jnp.sum(raw**2)', "studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", '"finite": finite[-1] > 0', '"finite": finite[0] > 0', "studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "[optax.clip_by_global_norm(clip)] if clip > 0 else []", "[]", "studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "inner_steps=config.inner_steps,", "inner_steps=1,", "studies/test_cartpole_program.py"),
+    # the harness
+    ("harness/folders.py", "        if here.get(name) != there.get(name)\n", "        if False\n", "harness/test_runner.py"),
+    ("harness/store.py", "        os.fsync(file.fileno())\n", "        pass\n", "harness/test_store.py"),
+    ("harness/page.py", "{title}</summary>", "{section.title}</summary>", "harness/test_page.py"),
+    ("harness/study.py", "return -(-self.rounds // self.chunk)", "return self.rounds // self.chunk", "harness/test_runner.py"),
+    ("cli.py", "if found[1] in options else found[0]", "", "harness/test_commands.py"),
+    ("studies/theory/program.py", "values[:, 0] if name in", "values if name in", "studies/test_theory.py"),
     # averaged networks
-    ("studies/cartpole/program.py", "jnp.where(counted[:, None], values, 0)", "values", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "(number - jnp.arange(kept, dtype=number.dtype)) % kept", "jnp.arange(kept, dtype=number.dtype)", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "lane.networks.at[number % kept]", "lane.networks.at[0]", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "math.floor(config.averaged * number + 1e-9)", "math.ceil(config.averaged * number)", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", '"newest_return": jnp.mean(newest.returns)', '"newest_return": jnp.mean(evaluation.returns)', "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "number.dtype)[number]", "number.dtype)[number - 1]", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "jnp.min(evaluation.returns)", "jnp.min(newest.returns)", "studies/test_cartpole.py"),
-    ("studies/cartpole/program.py", "evaluation.observation[POLE_ANGLE]", "newest.observation[POLE_ANGLE]", "studies/test_cartpole.py"),
-    ("harness/stored.py", "        summarise_tables(config, folder)\n", "", "studies/test_cartpole_study.py"),
-    ("harness/stored.py", "    if len(twice):", "    if False:", "studies/test_cartpole_study.py"),
-    ("harness/stored.py", "for part in reversed(arrays)", "for part in arrays", "studies/test_cartpole_study.py"),
-    ("studies/cartpole/measure.py", "nunique().min() < ENOUGH_SEEDS", "nunique().min() < 0", "studies/test_cartpole_study.py"),
+    ("studies/cartpole/evaluation.py", "jnp.where(counted[:, None], values, 0)", "values", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "(number - jnp.arange(kept, dtype=number.dtype)) % kept", "jnp.arange(kept, dtype=number.dtype)", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "lane.networks.at[number % kept]", "lane.networks.at[0]", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/evaluation.py", "math.floor(config.averaged * number + 1e-9)", "math.ceil(config.averaged * number)", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", '"newest_return": jnp.mean(newest.returns)', '"newest_return": jnp.mean(evaluation.returns)', "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "number.dtype)[number]", "number.dtype)[number - 1]", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "jnp.min(evaluation.returns)", "jnp.min(newest.returns)", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("studies/cartpole/program.py", "evaluation.observation[POLE_ANGLE]", "newest.observation[POLE_ANGLE]", "studies/test_cartpole_evaluation.py studies/test_cartpole_program.py"),
+    ("harness/commands.py", "            report.refresh(folder)  # pyright: ignore[reportOptionalCall]\n", "            pass\n", "studies/test_cartpole_study.py"),
+    ("studies/cartpole/stored.py", "    if len(twice):", "    if False:", "studies/test_cartpole_study.py"),
+    ("studies/cartpole/stored.py", "for part in reversed(arrays)", "for part in arrays", "studies/test_cartpole_study.py"),
+    ("studies/cartpole/settings.py", "nunique().min() < ENOUGH_SEEDS", "nunique().min() < 0", "studies/test_cartpole_study.py"),
     ("harness/statistics.py", "np.log(np.maximum", "np.log10(np.maximum", "studies/test_cartpole_study.py"),
-    ("harness/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "harness/test_runs.py"),
+    ("harness/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "harness/test_runner.py"),
     ("smoothing.py", "return averages, state._replace(average=averages)", "return averages, state", SMOOTHING),
 ]  # fmt: skip
 
@@ -159,7 +167,8 @@ def survives(file: str, old: str, new: str, tests: str) -> bool:
         if source.count(old) != 1:
             sys.exit(f"{file} must contain this text once, found {source.count(old)} times: {old}")
         (copy / file).write_text(source.replace(old, new))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(ROOT / "tests" / tests)]
+        files = [str(ROOT / "tests" / each) for each in tests.split()]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
         result = subprocess.run(
             command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
         )
@@ -167,16 +176,15 @@ def survives(file: str, old: str, new: str, tests: str) -> bool:
 
 
 def main() -> None:
-    """All mutations, or those of the files named on the command line."""
+    """All mutations, or those of the files named on the command line; two at a time."""
     chosen = [mutation for mutation in MUTATIONS if len(sys.argv) == 1 or mutation[0] in sys.argv[1:]]
     survivors = []
-    for number, mutation in enumerate(chosen, 1):
-        alive = survives(*mutation)
-        survivors += [mutation] if alive else []
-        print(
-            f"{number:2d}/{len(chosen)} {'SURVIVED' if alive else 'caught  '} {mutation[0]}: {mutation[2][:70]}",
-            flush=True,
-        )
+    with ThreadPoolExecutor(2) as pool:
+        verdicts = pool.map(lambda each: survives(*each), chosen)
+        for number, (mutation, alive) in enumerate(zip(chosen, verdicts, strict=True), 1):
+            survivors += [mutation] if alive else []
+            verdict = "SURVIVED" if alive else "caught  "
+            print(f"{number:3d}/{len(chosen)} {verdict} {mutation[0]}: {mutation[2][:70]!r}", flush=True)
     if survivors:
         sys.exit(f"{len(survivors)} mutations were not noticed by any test")
 

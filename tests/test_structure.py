@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from mutants import MUTATIONS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
@@ -128,6 +129,14 @@ def test_public_names_are_sorted_and_documented():
     assert list(smoothfbo.__all__) == sorted(smoothfbo.__all__, key=lambda name: (name[0].islower(), name))
     for name in smoothfbo.__all__:
         assert len(getattr(smoothfbo, name).__doc__ or "") > 20, name
+
+
+def test_the_mutations_fit_the_code():
+    """What `make mutants` breaks is there, once; and the tests that must notice exist."""
+    for file, old, new, tests in MUTATIONS:
+        assert (SOURCE / file).read_text().count(old) == 1, f"{file}: {old}"
+        assert old != new
+        assert all((ROOT / "tests" / each).exists() for each in tests.split()), tests
 
 
 @pytest.mark.parametrize("command", [("ruff", "check"), ("ruff", "format", "--check")])

@@ -9,6 +9,8 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo import cli
+from smoothfbo.harness import registry
+from smoothfbo.studies.regression.config import RegressionConfig
 
 # Three lanes: on two devices one of them has a lane of padding.
 SMALL = [
@@ -110,3 +112,12 @@ def test_an_unfinished_run_has_no_report_yet(tmp_path, capsys):
         execute(dataclasses.replace(toy(), name="regression"), folder, stop_after(1))
     assert cli.main(["report", str(folder)]) == 2
     assert f"{folder} is not finished: resume it with `smoothfbo resume {folder}`." in capsys.readouterr().err
+
+
+def test_options_are_flags_on_the_command_line_alone():
+    entries = registry.entries()
+    assert cli.as_flags("`outer_rate` must be positive; see `help` and `out`.", entries) == (
+        "--outer-rate must be positive; see `help` and --out."
+    )
+    with pytest.raises(ValueError, match=r"^`outer_rate` must be positive and finite, got -1\.0\.$"):
+        RegressionConfig(outer_rate=(-1.0,))

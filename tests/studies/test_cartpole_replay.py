@@ -1,0 +1,112 @@
+"""Acting and remembering."""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cartpole_reference import network
+from probe import Probe
+
+from smoothfbo.environments.cartpole import CartPole
+from smoothfbo.functions.base import FunctionState
+from smoothfbo.hypergradients import InnerState
+from smoothfbo.studies.cartpole import soft_q
+from smoothfbo.studies.cartpole.replay import Replay
+
+
+def replay(environment, **options):
+    sizes = environment.observation_size, environment.actions
+    defaults = {"method": "fbo", "random_steps": 50, "capacity": 200, "batch": 16}
+    return Replay(environment, soft_q.TwinQ(*sizes, (4,)), soft_q.WorldModel(*sizes), **{**defaults, **options})
+
+
+class Learner(NamedTuple):
+    """As much of a learner's state as a stream looks at."""
+
+    estimator: InnerState
+
+
+def learner_with(parameters):
+    return Learner(InnerState(FunctionState(parameters, ())))
+
+
+@functools.cache
+def short_memory():
+    stream = replay(CartPole(), random_steps=1, batch=4, capacity=4)
+    state, _ = jax.jit(stream.init)(jax.random.key(0))
+
+    @eqx.filter_jit
+    def step(state, parameters):
+        return stream(state, jnp.asarray(0), learner_with(parameters), jax.random.key(1))
+
+    return stream, state, stream.q.init(jax.random.key(0)), step
+
+
+@pytest.mark.parametrize(
+    ("change", "terminated", "truncated"),
+    [({}, 0, False), ({"steps": jnp.asarray(499, jnp.int32)}, 0, True), ({"position": jnp.asarray(9.0)}, 1, False)],
+)
+def test_time_limits_bootstrap_and_terminations_do_not(change, terminated, truncated):
+    stream, state, parameters, step = short_memory()
+    before = state.environment._replace(**change)
+    after, (data, problem) = step(state._replace(environment=before), parameters)
+    row = after.memory[1]
+    assert row[-1] == terminated
+    assert (after.environment.steps == 0) == bool(terminated or truncated)
+    np.testing.assert_array_equal(row[:4], stream.environment.observe(before))
+    # the target of this transition, real and imagined
+    newest = np.flatnonzero((data.inner.x.observation == row[:4]).all(1))
+    assert newest.size
+    y = jax.tree.map(lambda leaf: leaf[newest[0]], data.inner.y)
+    value = stream.q.soft_value(parameters, row[6:10], stream.temperature)
+    assert y.target == pytest.approx(float(y.reward + (1 - terminated) * 0.99 * value), rel=1e-9)
+    outer = jnp.ones((2, stream.model.network.parameters))
+    x = jax.tree.map(lambda leaf: leaf[newest[0]], data.inner.x)
+    imagined, reward = stream.model(outer, x)
+    value = stream.q.soft_value(parameters, imagined, stream.temperature)
+    expected = reward + (1 - terminated) * 0.99 * value
+    assert problem.inner_loss.model_target(outer, x, y) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_target_networks_follow_and_the_memory_goes_round():
+    stream = replay(Probe(), capacity=64, target_rate=0.25)
+    state, example = jax.jit(stream.init)(jax.random.key(0))
+    assert example.inner.x.observation.shape == (16, 2)
+    assert np.any(state.memory[:50], axis=1).all()
+    assert not np.any(state.memory[50:])
+    first, second = (stream.q.init(jax.random.key(seed)) for seed in (0, 1))
+    step = jax.jit(lambda state, round, key, parameters: stream(state, round, learner_with(parameters), key))
+    state, _ = step(state, jnp.asarray(0), jax.random.key(1), first)
+    np.testing.assert_array_equal(state.target, first)
+    state, _ = step(state, jnp.asarray(1), jax.random.key(1), second)
+    np.testing.assert_allclose(state.target, 0.75 * first + 0.25 * second, rtol=1e-12)
+    for round in range(2, 30):
+        old = state.memory
+        state, (data, _) = step(state, jnp.asarray(round), jax.random.key(round), second)
+        changed = np.flatnonzero((old != state.memory).any(1))
+        assert set(changed) <= {(50 + round) % 64}
+        rows = np.concatenate([data.inner.x.observation, data.inner.x.action], 1)
+        assert all((state.memory[:, :4] == row).all(1).any() for row in rows)
+
+
+def test_policy_is_soft_with_a_share_of_random_actions():
+    stream = replay(CartPole(), temperature=0.5, exploration=0.2)
+    parameters = jax.random.normal(jax.random.key(0), (2, stream.q.network.parameters))
+    observation = jnp.asarray([0.1, -0.3, 0.05, 0.4])
+    values = np.mean([network((4, 4, 2), np.asarray(each), np.asarray(observation)) for each in parameters], axis=0)
+    soft = np.exp(values / 0.5) / np.exp(values / 0.5).sum()
+    np.testing.assert_allclose(stream.policy(parameters, observation), 0.8 * soft + 0.1, rtol=1e-9)
+    # and the actions taken have these frequencies
+    state, _ = jax.jit(stream.init)(jax.random.key(0))
+
+    def action(key):
+        after, _ = stream(state, jnp.asarray(0), learner_with(parameters), key)
+        return after.memory[50, 4:6]
+
+    taken = jax.jit(jax.vmap(action))(jax.random.split(jax.random.key(1), 4000))
+    expected = stream.policy(parameters, stream.environment.observe(state.environment))
+    np.testing.assert_allclose(taken.mean(0), expected, atol=4 * 0.5 / np.sqrt(4000))
