@@ -92,7 +92,10 @@ def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     if isinstance(chart, Chart):
         chart = drawable(chart)
     crowded = isinstance(chart, Chart) and MOST_IN_LEGEND_INSIDE < len(chart.series) <= MOST_NAMES
-    figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2), layout="constrained")
+    figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2))
+    # Fixed margins: a layout that measures all texts would take as long as the drawing itself.
+    wide = isinstance(chart, HeatMap) and any(len(tick) > 4 for tick in chart.y_ticks)
+    figure.subplots_adjust(left=0.19 if wide else 0.125, right=0.66 if crowded else 0.97, bottom=0.135, top=0.92)
     if isinstance(chart, HeatMap):
         x, y = np.asarray(chart.x), np.asarray(chart.y)
         if chart.y_ticks:
