@@ -1,6 +1,6 @@
 """All benchmarks, one after the other, each in a process of its own; one table of ratios at the end.
 
-    python -m benchmarks              # about 15 minutes on 2 cores
+    python -m benchmarks              # docs/benchmarks.md says how long the stored run took
     python -m benchmarks --quick      # about 3
     python -m benchmarks --only study hypergradients
 

@@ -66,6 +66,8 @@ class Parameters(NamedTuple):
 
 
 class CartPoleState(NamedTuple):
+    """Where cart and pole are, how fast they move, and how long the episode has lasted."""
+
     position: Float[Array, ""]
     velocity: Float[Array, ""]
     angle: Float[Array, ""]

@@ -100,7 +100,7 @@ class CartPoleConfig:
     """Rewarded pole angles at the end of the drifting environment."""
 
     settings: str = "none"
-    """Where each method has its rates, final rates, window and mix from: none (the options above), tuned (what the
+    """Where each method's rates, final rates, window and mix come from: none (the options above), tuned (what the
     package ships), or a file that a run wrote (best.json in its folder)."""
 
     vary: tuple[str, ...] = ()

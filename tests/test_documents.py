@@ -1,0 +1,254 @@
+"""What the documents promise: code runs, commands exist, links lead somewhere, the reference is complete."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+import warnings
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import jax
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+# Options of other programs that the pages mention.
+FOREIGN = {"--generate", "--jumps"}  # benchmarks/stream.py
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page, language):
+    """The fenced blocks of a page in one language, with their first line's number."""
+    text = page.read_text()
+    return [
+        (text.count("\n", 0, match.start()) + 2, match["body"])
+        for match in FENCE.finditer(text)
+        if match["language"].split(" ")[0] == language
+    ]
+
+
+def prose(page):
+    """The page without its fenced blocks."""
+    return FENCE.sub("", page.read_text())
+
+
+# Code
+
+
+@pytest.fixture
+def as_users_have_it(tmp_path, monkeypatch, as_users_call):
+    """Single precision, JAX's usual promotion, no type checks at run time, an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_numpy_dtype_promotion")}
+    jax.config.update("jax_enable_x64", False)
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def run_page(page):
+    """All Python blocks of a page in order, in one namespace; returns what they printed and the namespace."""
+    namespace, printed = {"__name__": "__main__"}, io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        warnings.simplefilter("error")
+        for line, code in blocks(page, "python"):
+            # Blank lines in front: an error names the line of the page.
+            exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)
+    return printed.getvalue(), namespace
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def test_code_of_a_page_runs(page, as_users_have_it):
+    _, names = run_page(page)
+    if page == ROOT / "README.md":
+        stale, fresh = names["final"].learner.outer
+        assert stale < 0.5 < fresh
+        ((_, code),) = blocks(page, "python")
+        assert sum(bool(line.strip()) for line in code.splitlines()) <= 25
+
+
+def test_blocks_say_what_they_are():
+    for page in PAGES:
+        for match in FENCE.finditer(page.read_text()):
+            assert match["language"] in {"python", "console", "text"}, f"{name_of(page)}: ```{match['language']}"
+
+
+def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it):
+    page = DOCS / "how-to" / "tables.md"
+    (_, code), *_ = blocks(page, "python")
+    exec(code, {})
+    command = next(line for _, text in blocks(page, "console") for line in text.splitlines() if "demand.csv" in line)
+    arguments = command.removeprefix("$ smoothfbo ").split()
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "smoothfbo", *arguments], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "out/stream-demand/report.html" in result.stdout
+    errors = json.loads((as_users_have_it / "out" / "stream-demand" / "summary.json").read_text())["errors"]
+    values = [round(errors[name], 1) for name in ("smoothfbo", "forgetting_16", "all_past")]
+    assert values == [113.7, 113.4, 143.6]
+    text = " ".join(page.read_text().split())
+    assert all(str(value) in text for value in values)
+
+
+# Commands
+
+
+@cache
+def help_of(command):
+    """The options that `smoothfbo COMMAND --help` lists."""
+    from smoothfbo import cli
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
+        cli.parse([command, "--help"])
+    return set(FLAG.findall(printed.getvalue()))
+
+
+def commands(page):
+    """(subcommand, its options) for every call of smoothfbo in the console blocks of a page."""
+    for _, text in blocks(page, "console"):
+        for line in text.replace("\\\n", " ").splitlines():
+            call = re.search(r"(?:^|[|&] *|\$ )smoothfbo ([a-z]+)(.*)", line.partition(" #")[0])
+            if call:
+                yield call[1], FLAG.findall(call[2])
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if list(commands(page))], ids=name_of)
+def test_commands_of_a_page_exist(page):
+    for command, flags in commands(page):
+        assert set(flags) <= help_of(command) | {"--help"}, f"{name_of(page)}: smoothfbo {command}"
+
+
+def test_options_in_the_text_exist():
+    from smoothfbo.harness.registry import STUDIES
+
+    known = set().union(*map(help_of, (*STUDIES, "stream", "theory", "report", "resume"))) | FOREIGN | {"--help"}
+    for page in PAGES:
+        inline = re.findall(r"`([^`]*--[^`]*)`", prose(page))
+        unknown = {flag for text in inline if "benchmarks" not in text for flag in FLAG.findall(text)} - known
+        assert not unknown, f"{name_of(page)} mentions {sorted(unknown)}"
+
+
+def test_make_targets_in_the_text_exist():
+    targets = set(re.findall(r"^([a-z-]+(?: [a-z-]+)*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = {target for group in targets for target in group.split()}
+    for page in PAGES:
+        text = page.read_text()
+        mentioned = set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^\$ make ([a-z-]+)", text, re.M))
+        assert mentioned <= targets, f"{name_of(page)} mentions make {sorted(mentioned - targets)}"
+    readme = (ROOT / "README.md").read_text()
+    assert "make demo" in readme
+    assert "make test" in readme
+
+
+# Links and the menu
+
+
+def slug(heading):
+    """The anchor that a heading gets, as Python-Markdown makes it."""
+    plain = re.sub(r"[`*]|\]\([^)]*\)|[\[\]]", "", heading).strip().lower()
+    plain = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain)).strip("-")
+
+
+def anchors(page):
+    return {slug(heading) for heading in re.findall(r"^#{1,6} (.*)$", prose(page), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        place, _, anchor = unquote(target).partition("#")
+        path = (page.parent / place).resolve() if place else page
+        exists = path.exists() or (path.name == "changelog.md" and path.parent == DOCS)
+        assert exists, f"{name_of(page)} links to {target}, which is not there"
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path), f"{name_of(page)} links to {target}, but there is no such heading"
+
+
+def test_every_page_is_in_the_menu():
+    menu = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert menu == pages | {"changelog.md"}
+
+
+def test_the_design_names_every_module_and_folder():
+    package, text = ROOT / "src" / "smoothfbo", (DOCS / "design.md").read_text()
+    places = [path for path in package.iterdir() if path.suffix == ".py" and not path.name.startswith("__")]
+    places += [path for path in package.rglob("*") if path.is_dir() and any(path.glob("*.py"))]
+    names = [str(path.relative_to(package)) + "/" * path.is_dir() for path in places]
+    assert [name for name in names if name != "studies/" and f"`{name}`" not in text] == []
+
+
+def test_every_figure_is_used():
+    text = "".join(page.read_text() for page in PAGES)
+    unused = [path.name for path in (DOCS / "figures").iterdir() if path.name not in text]
+    assert not unused
+
+
+# The reference
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_is_in_the_reference(hooks):
+    assert hooks.missing_names() == []
+
+
+def test_the_reference_has_only_names_that_exist_and_say_what_they_are(hooks):
+    for name in sorted(hooks.documented_names()):
+        module, _, attribute = name.rpartition(".")
+        value = getattr(importlib.import_module(module), attribute)
+        assert (value.__doc__ or "").strip(), f"{name} has no docstring"
+        assert not value.__doc__.startswith(f"{attribute}("), f"{name} has only the docstring that Python made"
+
+
+def test_public_names_are_those_of_the_packages(hooks):
+    import smoothfbo
+    from smoothfbo import testbeds
+
+    names = hooks.public_names()
+    assert {f"smoothfbo.{name}" for name in smoothfbo.__all__} <= set(names)
+    assert {f"smoothfbo.testbeds.{name}" for name in testbeds.__all__} <= set(names)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    "word", ["mend", "is known only afterwards", "killed, it goes on", "have their defaults from", "/tmp/", "/work/"]
+)
+def test_words_that_documents_do_not_use(word):
+    assert not [name_of(page) for page in PAGES if re.search(rf"\b{re.escape(word)}\b", page.read_text())]
+
+
+def test_old_names_are_gone():
+    old = (
+        r"sf\.(Identity|Neumann|Pointwise|Fitted)\b|AbstractHypergradient|AbstractStream|smoothfbo\.streams|info\.used"
+    )
+    assert not [name_of(page) for page in PAGES[2:] if re.search(old, page.read_text())]
