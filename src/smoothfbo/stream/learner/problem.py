@@ -127,7 +127,7 @@ def learning_algorithm(
         Functional(predictor, predictor),
         optax.chain(
             multiplicative(),
-            window_average(window, capacity=capacity),  # pyright: ignore[reportArgumentType]
+            window_average(window, capacity=capacity, constant=True),  # pyright: ignore[reportArgumentType]
             bounded(limit),
             optax.sgd(step),
         ),

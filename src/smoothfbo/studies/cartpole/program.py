@@ -92,7 +92,7 @@ def learner(
     def rate(first: Any, updates: int) -> Any:
         return optax.linear_schedule(first, numbers.final_rate * first, rounds * updates)
 
-    smooth = window_average(numbers.window, capacity=capacity)
+    smooth = window_average(numbers.window, capacity=capacity, constant=True)
     parts = [mixed_average(numbers.mix, smooth)] if method.is_smoothed else []
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
     problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), method.estimator)

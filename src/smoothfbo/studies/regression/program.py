@@ -72,7 +72,7 @@ def make_algorithm(
     config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression, capacity: int
 ) -> Online:
     optimiser = optax.chain(
-        window_average(numbers.window, capacity=capacity),
+        window_average(numbers.window, capacity=capacity, constant=True),
         normalise_if(numbers.normalised),
         optax.sgd(numbers.outer_rate),
     )

@@ -42,7 +42,7 @@ def _growth_problem(drift: str, window: int) -> DriftingCosine:
 
 def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, rounds: int, capacity: int) -> Array:
     """BLR_w(T)/T of one lane, in O(T·d): window means of the cosine problem are those of cos c and sin c."""
-    optimiser = optax.chain(window_average(window, capacity=capacity), optax.sgd(step))
+    optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     _, outers = run(
         Online(None, problem.oracle(), optimiser),
         problem.source(),

@@ -130,7 +130,7 @@ def _oracle_lane(
     problem: DriftingCosine, window: Array, step: Array, key: Array, rounds: int, capacity: int
 ) -> Columns:
     """Algorithm 1: a stochastic oracle, smoothed."""
-    optimiser = optax.chain(window_average(window, capacity=capacity), optax.sgd(step))
+    optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     final, trace = run(
         Online(None, problem.oracle(), optimiser),
         problem.source(),
@@ -159,7 +159,7 @@ def _estimated_lane(
         Online(
             problem.problem(),
             Functional(family, family),
-            optax.chain(window_average(window, capacity=capacity), optax.sgd(step)),
+            optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step)),
         ),
         problem.source(),
         jnp.zeros(problem.dimension),
