@@ -14,11 +14,12 @@ from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
-from smoothfbo.stream.learner.learner import Learner, Rows
+from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.memory import change_units, representative_rows
-from smoothfbo.stream.learner.moments import extend, no_moments, standardise
+from smoothfbo.stream.learner.moments import empty_moments, extend, standardise
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.pipeline import run_stream
+from smoothfbo.stream.rows import Rows
 
 SMALL = Specification(features=3, outputs=1, is_classification=False, block=8, rates=4, windows=(2, 3), smoothing=3)
 CLASSES = dataclasses.replace(SMALL, is_classification=True)
@@ -68,7 +69,7 @@ def test_moments_and_standardisation_agree_with_numpy():
     random = np.random.default_rng(0)
     values = random.normal(size=(60, 4)) * [1, 100, 1e-3, 0] + [0, 1e6, 5, 7]
     values[random.random((60, 4)) < 0.2] = np.nan
-    moments = no_moments(4)
+    moments = empty_moments(4)
     for block in np.split(values, 6):
         moments = extend(moments, jnp.asarray(block), jnp.asarray(~np.isnan(block)))
     mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
@@ -250,7 +251,7 @@ def run_stream_part(frame, folder, state, **options):
 def test_a_state_that_does_not_fit_is_refused(tmp_path):
     frame, state = table(), tmp_path / "model.state"
     run_stream_part(frame[:80], tmp_path, state)
-    with pytest.raises(UsageError, match=r"--step is 0.25, but .* was learnt with 0.5"):
+    with pytest.raises(UsageError, match=r"`step` is 0.25, but .* was learnt with 0.5"):
         run_stream_part(frame[80:], tmp_path, state, step=0.25)
     with pytest.raises(UsageError, match="no column 'a', which the saved learner"):
         run_stream_part(frame[80:].drop(columns="a"), tmp_path, state)
@@ -333,7 +334,7 @@ def test_the_network_learns_what_a_line_cannot(optimised):
     random = np.random.default_rng(9)
     x = random.normal(size=(2000, 3))
     y = np.abs(x[:, 0]) + 0.1 * random.normal(size=2000)
-    spec = dataclasses.replace(SMALL, block=50, network=True, network_blocks=10, width=16, network_rate=1e-2)
+    spec = dataclasses.replace(SMALL, block=50, predictor="network", network_blocks=10, width=16, network_rate=1e-2)
     spec = dataclasses.replace(spec, with_references=False)
     outcome = Learner(spec).process(as_rows(x, y))
     assert np.mean((outcome.predictions[0, 1000:] - y[1000:]) ** 2) < 0.3 * np.var(y)  # no line does better than var(y)
@@ -355,7 +356,7 @@ def test_the_network_learns_what_a_line_cannot(optimised):
 def test_options_are_checked(as_users_call, option, value, allowed):
     with pytest.raises(UsageError, match=allowed) as caught:
         StreamConfig("data.csv", "y", **{option: value})
-    assert f"--{option.replace('_', '-')}" in str(caught.value)
+    assert f"`{option}`" in str(caught.value)
 
 
 def test_a_fault_ends_the_run_and_everything_before_it_is_kept(tmp_path):

@@ -184,14 +184,14 @@ def test_misspelt_columns_get_a_suggestion(tmp_path):
         "Demand": "did you mean 'demand'?",
         "zzz": "there are 'when'",
     }.items():
-        with pytest.raises(UsageError, match=f"--target {target}: no such column") as caught:
+        with pytest.raises(UsageError, match=f"`target` {target}: no such column") as caught:
             read(path, target=target)
         assert hint in str(caught.value)
-    with pytest.raises(UsageError, match="--time wen: no such column; did you mean 'when'"):
+    with pytest.raises(UsageError, match="`time` wen: no such column; did you mean 'when'"):
         read(path, time="wen")
-    with pytest.raises(UsageError, match="--categorical x: no such column"):
+    with pytest.raises(UsageError, match="`categorical` x: no such column"):
         read(path, categorical=("x",))
-    with pytest.raises(UsageError, match="--target when holds times"):
+    with pytest.raises(UsageError, match="`target` when holds times"):
         read(path, target="when")
 
 
@@ -205,7 +205,7 @@ def encode(path, lags=(1,), horizon=1, **options):
 def encode_all(encoder, table):
     parts, fault = [], None
     for portion in table:
-        part, fault = encoder.encode(portion)
+        part, _, fault = encoder.encode(portion)
         parts.append(part)
         if fault is not None:
             break

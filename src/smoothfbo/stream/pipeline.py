@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.learner.learner import BLOCKS_PER_CALL, Rows
+from smoothfbo.stream.learner.learner import BLOCKS_PER_CALL
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.records import BlockRecords, prediction_table
 from smoothfbo.stream.session import Session, new_session, open_session, save_session
@@ -143,13 +143,13 @@ def run_stream(
     in the results; mistakes that show before the first row are raised.
     """
     opened = open_stream(config, state)
-    results = at_the_end(go_through(opened.session, opened.pieces(), sink, progress), opened.session)
+    results = finish(process_pieces(opened.session, opened.pieces(), sink, progress), opened.session)
     if state is not None:
         save_session(opened.session, state)
     return results
 
 
-def go_through(
+def process_pieces(
     session: Session,
     pieces: Iterator[pa.Table],
     sink: StreamSink | None = None,
@@ -168,13 +168,13 @@ def go_through(
             break
         if piece is None:
             break
-        encoded, fault = session.encoder.encode(piece)
+        encoded, times, fault = session.encoder.encode(piece)
         session.look_for_odd_values(encoded.features)
         start = session.rows
-        outcome = session.learner.process(Rows(encoded.features, encoded.target, encoded.previous))
+        outcome = session.learner.process(encoded)
         session.add(encoded.target, outcome)
         if sink is not None:
-            sink.predictions(prediction_table(session, start, encoded, outcome))
+            sink.predictions(prediction_table(session, start, encoded, times, outcome))
         blocks = records.add(start, encoded.target, outcome)
         if sink is not None and blocks is not None:
             sink.blocks(blocks)
@@ -186,7 +186,7 @@ def go_through(
     return _results(session, clock, fault)
 
 
-def at_the_end(results: StreamResults, session: Session) -> StreamResults:
+def finish(results: StreamResults, session: Session) -> StreamResults:
     """The results of a whole table; if no row of it could be judged, that is a fault."""
     if session.known or results.fault is not None:
         return results

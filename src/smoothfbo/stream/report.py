@@ -30,17 +30,17 @@ def build(folder: Path) -> Path:
 def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any]) -> Iterator[Section]:
     settings = config["config"]
     predictions, blocks = folder / "predictions.parquet", folder / "blocks.parquet"
-    stretches = charts.read_stretches(blocks, summary["block"]) if blocks.exists() else None
+    averages = charts.read_averages(blocks, summary["block"]) if blocks.exists() else None
     text = [_verdict(summary)]
     if summary["fault"] is not None:
         text.append(f"The run ended before the end of the table: {summary['fault']}")
-    if stretches is None:
+    if averages is None:
         text.append("There was no full block, so nothing was learnt.")
-    parts = () if stretches is None else charts.error_charts(stretches, summary)
+    parts = () if averages is None else charts.error_charts(averages, summary)
     yield Section("Errors", text, [error_table(summary), *parts])
-    if stretches is not None:
+    if averages is not None:
         table = changes_table(summary["changes"], charts.times_of(predictions, [c["row"] for c in summary["changes"]]))
-        yield Section("How much of the past is trusted", parts=[*charts.memory_charts(stretches, summary), table])
+        yield Section("How much of the past is trusted", parts=[*charts.memory_charts(averages, summary), table])
     if predictions.exists():
         if summary["is_classification"]:
             shown: Any = confusion_table(charts.count_pairs(predictions))

@@ -11,7 +11,7 @@ from smoothfbo.harness import store
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import TABLES, StreamFolder
-from smoothfbo.stream.pipeline import StreamProgress, at_the_end, go_through, open_stream
+from smoothfbo.stream.pipeline import StreamProgress, finish, open_stream, process_pieces
 from smoothfbo.stream.reading.reader import can_be_read_again
 from smoothfbo.stream.session import Session, save_session
 
@@ -32,7 +32,7 @@ def execute(
     """
     _check_state(state)
     description = describe(config, command, state)
-    is_begun = _take_up(folder, config, description)
+    is_begun = _holds_this_run(folder, config, description)
     if is_begun and is_finished(folder):
         return
     opened = open_stream(config, state, StreamFolder(folder).snapshot if is_begun else None)
@@ -45,13 +45,13 @@ def execute(
 
     with Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())
-        results = go_through(opened.session, pieces, sink, tell, save if is_file else None)
+        results = process_pieces(opened.session, pieces, sink, tell, save if is_file else None)
         # From here on everything can be done again, as it is, by a run that takes up this snapshot.
         sink.save(lambda path: save_session(opened.session, path))
         is_stopped = interruption.was_asked and results.fault is None
         if is_stopped and is_file:
             raise Stopped
-        results = at_the_end(results, opened.session)
+        results = finish(results, opened.session)
         if state is not None:
             save_session(opened.session, state)
         sink.join()
@@ -77,12 +77,12 @@ def _check_state(state: Path | None) -> None:
     if state is None:
         return
     if state.is_dir():
-        raise UsageError(f"--state {state} is a folder, not a file.")
+        raise UsageError(f"`state` {state} is a folder, not a file.")
     if not state.parent.is_dir():
-        raise UsageError(f"--state {state}: the folder {state.parent} does not exist.")
+        raise UsageError(f"`state` {state}: the folder {state.parent} does not exist.")
 
 
-def _take_up(folder: Path, config: StreamConfig, description: dict[str, Any]) -> bool:
+def _holds_this_run(folder: Path, config: StreamConfig, description: dict[str, Any]) -> bool:
     """Whether the folder holds this run already; another run in it, or one over other rows, is refused."""
     if not (folder / "config.json").exists():
         return False
@@ -90,13 +90,13 @@ def _take_up(folder: Path, config: StreamConfig, description: dict[str, Any]) ->
     if "data" not in description:
         if not Path(config.data).exists() and config.data != "-":
             raise UsageError(f"{config.data} does not exist.")
-        raise UsageError(f"{folder} holds a run over rows that cannot be read again; give another folder with --out.")
+        raise UsageError(f"{folder} holds a run over rows that cannot be read again; give another folder with `out`.")
     if store.read_json(folder / "config.json").get("data") == description["data"]:
         return True
     nothing_to_lose = StreamFolder(folder).snapshot is None and not is_finished(folder)
     had_fault = is_finished(folder) and store.read_json(folder / "summary.json").get("fault") is not None
     if not nothing_to_lose and (not had_fault or description["config"]["state"] is not None):
-        raise UsageError(f"{config.data} has changed since the run in {folder}; give another folder with --out.")
+        raise UsageError(f"{config.data} has changed since the run in {folder}; give another folder with `out`.")
     for name in ("summary.json", "config.json", *(f"{name}.parquet" for name in TABLES)):
         (folder / name).unlink(missing_ok=True)
     return False

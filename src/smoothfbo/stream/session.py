@@ -100,19 +100,9 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         features=len(encoder.names),
         outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
-        block=config.rows_per_block,
-        rates=config.rates,
-        windows=tuple(config.windows),
-        smoothing=config.smoothing,
-        step=config.step,
-        ridge=config.ridge,
         with_references=config.references,
-        network=config.predictor == "network",
-        width=config.width,
-        network_blocks=config.network_blocks,
-        network_steps=config.network_steps,
-        network_rate=config.network_rate,
-        seed=config.seed,
+        windows=tuple(config.windows),
+        **config.learner_options,
     )
 
 
@@ -133,8 +123,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         now, before = _options(config), content["options"]
         for name, value in now.items():
             if before[name] != value:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} is {value}, but {path} was learnt with {before[name]}.")
+                raise UsageError(f"`{name}` is {value}, but {path} was learnt with {before[name]}.")
         saved = content["schema"]
         columns = tuple(Column(c["name"], c["kind"], tuple(c["levels"])) for c in saved["columns"])
         rest: dict[str, Any] = {

@@ -10,18 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from smoothfbo.stream.learner.rounds import Block, BlockResult, LearnerState, Rounds, grow
+from smoothfbo.stream.learner.rounds import BlockResult, LearnerState, Rounds, grow
 from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.rows import Rows
 
 BLOCKS_PER_CALL = 64  # of the compiled program
-
-
-class Rows(NamedTuple):
-    """Rows on their way to the learner; `Block` says what the columns are."""
-
-    features: np.ndarray
-    target: np.ndarray
-    previous: np.ndarray
 
 
 class Outcome(NamedTuple):
@@ -72,13 +65,13 @@ class Learner:
     def predict(self, rows: Rows) -> Outcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""
         together, skip = _join(self.pending, rows), len(self.pending.target)
-        size = self.spec.block * BLOCKS_PER_CALL
+        size = self.spec.rows * BLOCKS_PER_CALL
         pieces = [self._call(_cut(together, at, at + size), 0) for at in range(0, len(together.target), size)]
         return self._outcome(pieces, skip, 0)
 
     def learn(self, rows: Rows) -> None:
         """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
-        if len(self.pending.target) + len(rows.target) < self.spec.block:
+        if len(self.pending.target) + len(rows.target) < self.spec.rows:
             self.pending = _join(self.pending, rows)
         else:
             self.process(rows)
@@ -86,7 +79,7 @@ class Learner:
     def process(self, rows: Rows) -> Outcome:
         """Predict rows one after the other, and learn whenever a block is full."""
         together, skip = _join(self.pending, rows), len(self.pending.target)
-        block, total = self.spec.block, len(together.target)
+        block, total = self.spec.rows, len(together.target)
         pieces, at = [], 0
         while at < total:
             piece = _cut(together, at, at + block * self._regular_blocks(together.target[at:]))
@@ -112,11 +105,11 @@ class Learner:
 
     def _regular_blocks(self, target: np.ndarray) -> int:
         """How many of the next blocks, at most one call's, hold no class that there is no room for."""
-        target = target[: self.spec.block * BLOCKS_PER_CALL]
+        target = target[: self.spec.rows * BLOCKS_PER_CALL]
         if not self.spec.is_classification:
             return BLOCKS_PER_CALL
         new = np.flatnonzero(target > self.spec.outputs)
-        return int(new[0]) // self.spec.block if len(new) else BLOCKS_PER_CALL
+        return int(new[0]) // self.spec.rows if len(new) else BLOCKS_PER_CALL
 
     def _make_room(self, classes: int) -> None:
         """Twice as many outputs until all classes have one; what was learnt stays."""
@@ -129,19 +122,19 @@ class Learner:
 
     def _call(self, rows: Rows, learn: int) -> tuple[BlockResult, int, int]:
         """One call of the compiled program: the result, the number of rows and the number of blocks learnt."""
-        block, count = self.spec.block, len(rows.target)
+        block, count = self.spec.rows, len(rows.target)
         padded: list[Any] = [self._pad(column) for column in rows]
-        blocks = Block(*padded)
+        blocks = Rows(*padded)
         with double_precision():
             number = [jnp.asarray(value, jnp.int32) for value in (-(-count // block), learn)]
             self.state, result = _rounds(self.spec).advance(self.state, blocks, *number)
             return jax.tree.map(np.asarray, result), count, learn
 
     def _pad(self, column: np.ndarray) -> np.ndarray:
-        shape = (BLOCKS_PER_CALL * self.spec.block, *column.shape[1:])
+        shape = (BLOCKS_PER_CALL * self.spec.rows, *column.shape[1:])
         padded = np.zeros(shape)
         padded[: len(column)] = column
-        return padded.reshape(BLOCKS_PER_CALL, self.spec.block, *column.shape[1:])
+        return padded.reshape(BLOCKS_PER_CALL, self.spec.rows, *column.shape[1:])
 
     def _outcome(self, pieces: list[tuple[BlockResult, int, int]], skip: int, full: int) -> Outcome:
         methods = 1 + len(self.spec.reference_names)
@@ -154,7 +147,7 @@ class Learner:
             predictions.append(result.predictions.swapaxes(0, 1).reshape(methods, -1)[:, :rows])
             part = result.scores.reshape(-1, result.scores.shape[-1])[:rows]
             scores.append(np.pad(part, ((0, 0), (0, width - part.shape[1]))))
-            blocks = rows // self.spec.block
+            blocks = rows // self.spec.rows
             weights.append(result.weights[:blocks])
             finite.append(result.finite[:blocks])
         return Outcome(

@@ -16,25 +16,15 @@ from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.memory import (
     Memory,
     change_units,
-    no_memory,
+    empty_memory,
     remember,
     representative_rows,
     second_moments,
 )
-from smoothfbo.stream.learner.moments import Moments, extend, no_moments, standardise
-from smoothfbo.stream.learner.rows import RowMemory, add_rows, no_rows, row_samples
-from smoothfbo.stream.learner.specification import Specification
-
-
-class Block(NamedTuple):
-    """Rows as they arrive. `target` is a number, or the index of a class; NaN where it is missing.
-
-    `previous` is the newest target that is known when the row is predicted, NaN if there is none.
-    """
-
-    features: Float[Array, "*blocks rows columns"]
-    target: Float[Array, "*blocks rows"]
-    previous: Float[Array, "*blocks rows"]
+from smoothfbo.stream.learner.moments import Moments, empty_moments, extend, standardise
+from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
+from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
+from smoothfbo.stream.rows import Rows
 
 
 class LearnerState(NamedTuple):
@@ -72,24 +62,24 @@ class Rounds:
         self.smoothing = (spec.smoothing, 1) if spec.with_references else (spec.smoothing,)
         self.problem = bilevel.bilevel_problem(spec.is_classification)
         self.predictor: Linear | Network = bilevel.linear(spec.outputs, spec.ridge)
-        if spec.network:
+        if spec.is_network:
             inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
             self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
     def init(self) -> LearnerState:
         spec = self.spec
-        memory = no_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
-        rows = no_rows(spec.network_blocks, spec.block, spec.features + 1, spec.outputs) if spec.network else None
+        memory = empty_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
+        rows = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
         # The shapes of a round, with some curvature, for the checks of the algorithm.
         example = jnp.ones((spec.rates, spec.size, spec.size)) + jnp.eye(spec.size)
-        shown = no_rows(spec.network_blocks, spec.block, spec.features + 1, spec.outputs) if spec.network else None
+        shown = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
         if shown is not None:
             shown = shown._replace(inputs=jnp.ones_like(shown.inputs), known=jnp.ones_like(shown.known))
-        block_rows = jnp.ones((spec.block, spec.features + 1)), jnp.ones((spec.block, spec.outputs))
+        block_rows = jnp.ones((spec.rows, spec.features + 1)), jnp.ones((spec.rows, spec.outputs))
         data = Data(
             self._inner_samples(example, shown),
-            self._outer_samples(example[0], *block_rows, jnp.ones(spec.block), jnp.ones(())),
+            self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
         keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
         states = [
@@ -98,8 +88,8 @@ class Rounds:
         ]
         count = spec.rates + len(spec.windows) if spec.with_references else 0
         return LearnerState(
-            features=no_moments(spec.features),
-            target=no_moments(spec.outputs),
+            features=empty_moments(spec.features),
+            target=empty_moments(spec.outputs),
             memory=memory,
             rows=rows,
             learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
@@ -107,7 +97,7 @@ class Rounds:
         )
 
     def _advance(
-        self, state: LearnerState, blocks: Block, count: Int[Array, ""], learn: Int[Array, ""]
+        self, state: LearnerState, blocks: Rows, count: Int[Array, ""], learn: Int[Array, ""]
     ) -> tuple[LearnerState, BlockResult]:
         """Predict the first `count` blocks one after the other and learn from the first `learn` of them.
 
@@ -136,9 +126,9 @@ class Rounds:
         empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
-    def _predict(self, state: LearnerState, block: Block) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
+    def _predict(self, state: LearnerState, block: Rows) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
         spec = self.spec
-        inputs = _with_constant(standardise(block.features, state.features, spec.clip))
+        inputs = _with_constant(standardise(block.features, state.features, CLIP))
         lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
             state.learners.hypergradient.inner.params
         )
@@ -179,7 +169,7 @@ class Rounds:
         return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
 
     def _learn(
-        self, state: LearnerState, block: Block, played: Float[Array, "lanes rows outputs"]
+        self, state: LearnerState, block: Rows, played: Float[Array, "lanes rows outputs"]
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
         known = ~jnp.isnan(block.target)
@@ -198,7 +188,7 @@ class Rounds:
             origin=jnp.where(is_first, centre, state.memory.origin),
             unit=jnp.where(is_first, spread, state.memory.unit),
         )
-        inputs = _with_constant(standardise(block.features, features, spec.clip))
+        inputs = _with_constant(standardise(block.features, features, CLIP))
         goal = (target - moments.mean) / moments.spread
         z = jnp.concatenate([inputs, goal], axis=1)
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
@@ -275,7 +265,7 @@ class Rounds:
 
     def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
         """The newest block; its mean loss is divided by `scale`."""
-        if self.spec.network or self.spec.is_classification:
+        if self.spec.is_network or self.spec.is_classification:
             factor = known * (known.shape[0] / jnp.maximum(jnp.sum(known), 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
@@ -285,9 +275,7 @@ class Rounds:
 
     def _algorithm(self, window: Int[Array, ""]) -> Online:
         spec = self.spec
-        return bilevel.learning_algorithm(
-            self.problem, self.predictor, window, spec.smoothing, spec.step, spec.limit, spec.depth
-        )
+        return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
 
 
 def grow(old: PyTree, new: PyTree) -> PyTree:

@@ -22,7 +22,7 @@ def good_rows(
         if column.kind == "numeric":
             faults += _first(compute.is_inf(values), f"column {column.name!r}: an infinite value")
         if missing == "error":
-            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (--missing error)")
+            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (`missing` is error)")
         elif column.name == schema.time:
             faults += _first(compute.is_null(values), f"column {column.name!r}: a missing time")
     if not faults:

@@ -1,6 +1,6 @@
 """From columns to numbers: one-hot levels, lags of the target, the calendar; missing values from the past."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,26 +8,13 @@ import pyarrow.compute
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.reading.schema import Schema, class_name
+from smoothfbo.stream.rows import Rows
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 DAY = 86_400_000_000  # microseconds
 MOST_CLASSES = 64
 PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
-
-
-class Features(NamedTuple):
-    """Encoded rows.
-
-    - `target`: a number or the index of a class, NaN where it is missing.
-    - `previous`: the newest target that is known when the row is predicted.
-    - `time`: None without a time column.
-    """
-
-    features: np.ndarray
-    target: np.ndarray
-    previous: np.ndarray
-    time: pa.Array | None
 
 
 class Encoder:
@@ -46,7 +33,7 @@ class Encoder:
         self._has_calendar = time is not None and time.kind == "time"
         if time is not None and time.kind == "categorical":
             raise UsageError(
-                f"--time {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
+                f"`time` {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
             )
         self.names = self._names()
         # The newest targets, as far back as a lag reaches; NaN before the first row. Never missing after it.
@@ -81,8 +68,8 @@ class Encoder:
         """Features that have not varied so far."""
         return [name for name, low, high in zip(self.names, self._lowest, self._highest, strict=True) if low >= high]
 
-    def encode(self, table: pa.Table) -> tuple[Features, UsageError | None]:
-        """The rows before the first one whose time goes back or that has one class too many, and the fault."""
+    def encode(self, table: pa.Table) -> tuple[Rows, pa.Array | None, UsageError | None]:
+        """The rows before the first one whose time goes back or that has one class too many; their times; the fault."""
         table, crowd = self._before_crowd(table)
         time, fault = self._time(table)
         if fault is not None:
@@ -101,7 +88,7 @@ class Encoder:
         self._history = filled[len(filled) - len(self._history) :]
         self.rows += len(target)
         shown = None if self.schema.time is None else table[self.schema.time].combine_chunks()
-        return Features(features, target, previous, shown), fault
+        return Rows(features, target, previous), shown, fault
 
     def _column(self, table: pa.Table, name: str) -> np.ndarray:
         column, values = self.schema.column(name), table[name]
@@ -139,7 +126,7 @@ class Encoder:
         row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
         return table.slice(0, row), UsageError(
             f"{self.source}, row {self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
-            "classes; if they are numbers, say --task regression."
+            "classes; if they are numbers, set `task` to regression."
         )
 
     def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
@@ -188,7 +175,7 @@ class Encoder:
         row, shown = int(back[0]), table[self.schema.time][int(back[0])]
         return good, UsageError(
             f"{self.source}, row {self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the row above; "
-            "rows must be in time order (--sort sorts files)."
+            "rows must be in time order (`sort` sorts files)."
         )
 
     def state(self) -> dict[str, Any]:

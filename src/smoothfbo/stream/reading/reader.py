@@ -148,7 +148,7 @@ def open_table(
             inferred = infer_schema(first, **{**choices, "time": inferred.time, "ignore": ()})
         if first.num_rows < block:
             raise UsageError(
-                f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller --block."
+                f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller `block`."
             )
     except UsageError:
         source.close()
@@ -160,7 +160,7 @@ def _in_order(table: OpenTable) -> MemoryTable:
     """The whole table in memory, sorted by its time column."""
     time, name = table.schema.time, table.source.name
     if name == "standard input" or time is None:
-        raise UsageError("--sort needs a file and a time column (--time); standard input cannot be sorted.")
+        raise UsageError("`sort` needs a file and a time column (`time`); standard input cannot be sorted.")
     return MemoryTable(pa.concat_tables(table).sort_by(time), name)
 
 

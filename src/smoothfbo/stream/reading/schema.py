@@ -65,7 +65,7 @@ def find_column(name: str, names: list[str], option: str) -> str:
     near = near or difflib.get_close_matches(name.lower(), [other.lower() for other in names], n=1, cutoff=0.5)
     near = [other for other in names if near and other.lower() == near[0].lower()]
     hint = f"did you mean {near[0]!r}?" if near else f"there are {_list(names)}."
-    raise UsageError(f"{option} {name}: no such column; {hint}")
+    raise UsageError(f"`{option}` {name}: no such column; {hint}")
 
 
 def infer_schema(
@@ -79,21 +79,21 @@ def infer_schema(
 ) -> Schema:
     """What the columns of the first rows hold. Types are those that pyarrow inferred or that the file declares."""
     names: list[str] = list(first.column_names)
-    target = find_column(target, names, "--target")
-    for option, chosen in (("--categorical", categorical), ("--ignore", ignore)):
+    target = find_column(target, names, "target")
+    for option, chosen in (("categorical", categorical), ("ignore", ignore)):
         for name in chosen:
             find_column(name, names, option)
     if target in ignore:
-        raise UsageError(f"--ignore {target} is the target, which cannot be left out.")
+        raise UsageError(f"`ignore` {target} is the target, which cannot be left out.")
     for name in names:
         if name not in (*categorical, *ignore):
             _refuse_mixed(first, name)
     notes = []
     times = [name for name in names if _is_time(first.schema.field(name).type) and name != target]
     if time is not None:
-        time = find_column(time, names, "--time")
+        time = find_column(time, names, "time")
         if time == target:
-            raise UsageError(f"--time {time} is the target; they must be different columns.")
+            raise UsageError(f"`time` {time} is the target; they must be different columns.")
     elif len(times) == 1 and times[0] not in ignore:
         time = times[0]
         notes.append(f"time: column {time!r}, which holds times")
@@ -108,20 +108,20 @@ def infer_schema(
         if _is_text(first.schema.field(name).type) and name != target and _all_differ(first[name]):
             notes.append(
                 f"column {name!r} holds text that differs from row to row and tells the learner nothing; times are "
-                "read in forms like 2024-05-01 13:00, names can be left out by --ignore"
+                "read in forms like 2024-05-01 13:00, names can be left out by `ignore`"
             )
 
     values = compute.drop_null(first[target].combine_chunks())
     is_text = next(column for column in columns if column.name == target).kind == "categorical"
     if next(column for column in columns if column.name == target).kind == "time":
-        raise UsageError(f"--target {target} holds times; the target must be a number or a class.")
+        raise UsageError(f"`target` {target} holds times; the target must be a number or a class.")
     if task is None:
         task = "classification" if is_text or _few_integers(values) else "regression"
         reason = "text" if is_text else "a few integers" if task == "classification" else "numbers"
         notes.append(f"task: {task}, because {target!r} holds {reason}")
     if task == "regression" and is_text:
         raise UsageError(
-            f"--task regression needs numbers, but column {target!r} holds text such as {values[0]!s:.40}."
+            f"`task` is regression, which needs numbers, but column {target!r} holds text such as {values[0]!s:.40}."
         )
     classes = ()
     if task == "classification":
@@ -208,5 +208,5 @@ def _refuse_mixed(first: pa.Table, name: str) -> None:
         row, value = words[0]
         raise UsageError(
             f"row {row + 1}, column {name!r}: {shortened(value)} is not a number, but most values are; "
-            f"if they are labels, say --categorical {name}."
+            f"if they are labels, add {name!r} to `categorical`."
         )
