@@ -77,13 +77,14 @@ class BlockRecords:
         session = self.session
         block = session.config.rows_per_block
         numbers = np.arange(session.blocks, session.blocks + len(counts))
+        delay = session.learner.spec.delay  # the losses of a block are known so much later
         memories = []
         for number, weights, loss in zip(numbers.tolist(), outcome.weights, means[0], strict=True):
             memory = effective_memory(weights, number)
             memories.append(memory)
             place = session.detector.update(memory, float(loss))
             if place is not None:
-                session.changes.append({"row": place * block + 1, "block": place, "seen_in_block": number})
+                session.changes.append({"row": place * block + 1, "block": place, "seen_in_block": number + delay})
         session.blocks += len(counts)
         columns = {
             "block": numbers,

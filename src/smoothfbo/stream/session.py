@@ -11,7 +11,7 @@ from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
 from smoothfbo.stream.learner.learner import Learner, Outcome
-from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.specification import Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.features import MOST_CLASSES
 from smoothfbo.stream.reading.reader import OpenTable
@@ -101,6 +101,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
         with_references=config.references,
+        delay=blocks_until_known(config.horizon, config.rows_per_block),
         windows=tuple(config.windows),
         **config.learner_options,
     )

@@ -91,7 +91,7 @@ def _check_pending(learner: Learner) -> None:
     rows = {column.shape[0] for column in learner.pending}
     if (
         len(rows) != 1
-        or rows.pop() >= learner.spec.rows
+        or rows.pop() >= learner.spec.rows * (learner.spec.delay + 1)
         or learner.pending.features.shape[1:] != (learner.spec.features,)
     ):
-        raise ValueError("the rows of the last block do not fit")
+        raise ValueError("the rows that wait do not fit")

@@ -65,6 +65,8 @@ class Rounds:
         if spec.is_network:
             inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
             self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
+        # The reference that says what was seen last stands at the end.
+        self._last_value = len(spec.reference_names) if spec.with_references else -1
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
     def init(self) -> LearnerState:
@@ -97,23 +99,28 @@ class Rounds:
         )
 
     def _advance(
-        self, state: LearnerState, blocks: Rows, count: Int[Array, ""], learn: Int[Array, ""]
+        self, state: LearnerState, blocks: Rows, late: Rows | None, count: Int[Array, ""], learn: Int[Array, ""]
     ) -> tuple[LearnerState, BlockResult]:
-        """Predict the first `count` blocks one after the other and learn from the first `learn` of them.
+        """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `blocks` has room for more; how many are used is traced, so one program serves long files and single rows, and
-        gives the same bits for both.
+        `late` are the blocks that are learnt; None if they are those that are predicted. There is room for more; how
+        many are used is traced, so one program serves long files and single rows, and gives the same bits for both.
         """
 
         def one(index: Array, carry: tuple[LearnerState, BlockResult]) -> tuple[LearnerState, BlockResult]:
             state, results = carry
-            block = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
+            block = _block(blocks, index)
             outputs, result = self._predict(state, block)
-            state, finite = jax.lax.cond(
-                index < learn,
-                lambda: self._learn(state, block, outputs),
-                lambda: (state, jnp.asarray(True)),
-            )
+
+            def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
+                if late is None:
+                    return self._learn(state, block, outputs)
+                # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
+                # of the fit before it.
+                known = _block(late, index)
+                return self._learn(state, known, self._predict(state, known)[0])
+
+            state, finite = jax.lax.cond(index < learn, learn_one, lambda: (state, jnp.asarray(True)))
             result = result._replace(finite=finite)
             results = jax.tree.map(
                 lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
@@ -146,6 +153,11 @@ class Rounds:
             predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
         else:
             scores, predictions = outputs, outputs[:, :, 0]
+        if spec.is_classification:
+            # A class may have been seen before there is an output for it.
+            says_previous = (state.memory.blocks == 0) | (jnp.arange(len(predictions)) == self._last_value)
+            says_previous = says_previous[:, None] & ~jnp.isnan(block.previous)
+            predictions = jnp.where(says_previous, block.previous, predictions)
         # Before the first target nothing can be said.
         nothing = jnp.isnan(block.previous) & (state.memory.blocks == 0)
         predictions = jnp.where(nothing, jnp.nan, predictions)
@@ -287,6 +299,10 @@ def grow(old: PyTree, new: PyTree) -> PyTree:
         return fresh.at[tuple(slice(0, n) for n in former.shape)].set(former)
 
     return jax.tree.map(fill, old, new)
+
+
+def _block(blocks: Rows, index: Array) -> Rows:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
 
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:

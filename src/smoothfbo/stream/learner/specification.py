@@ -22,6 +22,8 @@ class Specification(LearnerOptions):
     """Whether the references are computed."""
     windows: tuple[int, ...] = ()
     """Uniform windows among the references, in blocks."""
+    delay: int = 0
+    """A block is learnt after this many more blocks were predicted: its targets are not known before."""
 
     @property
     def rows(self) -> int:
@@ -56,3 +58,11 @@ class Specification(LearnerOptions):
             *(f"window_{window}" for window in self.windows),
             "last_value",
         )
+
+
+def blocks_until_known(horizon: int, rows: int) -> int:
+    """⌈(horizon − 1)/rows⌉: how many blocks late a whole block of targets is known.
+
+    When the first row t of a block is predicted, the newest known target is that of row t − horizon.
+    """
+    return -(-(horizon - 1) // rows)
