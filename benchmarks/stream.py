@@ -84,7 +84,7 @@ def compare_with_river(config: StreamConfig) -> None:
             "river LinearRegression, as it is": linear_model.LinearRegression(),
             "river HoeffdingAdaptiveTreeRegressor": tree.HoeffdingAdaptiveTreeRegressor(seed=0),
         }
-    rows = [dict(zip(encoder.names, row, strict=True)) for row in x.tolist()]
+    rows = [dict(zip(map(str, range(encoder.width)), row, strict=True)) for row in x.tolist()]
     for name, model in models.items():
         started, total = time.perf_counter(), 0.0
         for row, target in zip(rows, y.tolist(), strict=True):

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -10,13 +12,18 @@ import pytest
 import stream_reference as reference
 
 from smoothfbo.errors import UsageError
+from smoothfbo.functions import Linear
+from smoothfbo.hypergradients.base import inner_objective
+from smoothfbo.problem import Samples
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
 from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import change_units, representative_rows
 from smoothfbo.stream.learner.moments import empty_moments, extend, standardise
+from smoothfbo.stream.learner.problem import bilevel_problem
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.pipeline import run_stream
 from smoothfbo.stream.rows import Rows
@@ -290,6 +297,55 @@ def test_a_class_that_appears_later_is_learnt_and_changes_nothing_before():
     assert set(outcome.predictions[0, 300:]) == {0, 1, 2, 3}
     assert outcome.scores.shape == (400, 4)
     np.testing.assert_allclose(outcome.scores.sum(axis=1), 1, atol=1e-9)
+
+
+def test_a_level_that_comes_late_is_learnt(tmp_path):
+    random = np.random.default_rng(0)
+    kind = np.where(np.arange(1_600) < 1_200, "a", random.choice(["a", "b", "c"], 1_600))
+    effect = np.select([kind == "b", kind == "c"], [5.0, -5.0], 0.0)
+    frame = pd.DataFrame({"kind": kind, "y": effect + 0.3 * random.normal(size=1_600)})
+    results, sink = run_frame(frame, tmp_path, lags=0, references=False)
+    error = (sink.frame()["prediction"] - frame["y"])[1_400:] ** 2
+    assert error.mean() < 2 * 0.3**2  # without the levels it is 16.7
+    assert {"kind=b", "kind=c"} < set(results.features)
+
+
+def test_many_outputs_fit_as_one_large_system_does():
+    """`Linear` solves for all outputs at once; here each one has its own small system."""
+    random = np.random.default_rng(0)
+    samples = Samples(
+        jnp.asarray(random.normal(size=(40, 3))),
+        {"target": jnp.asarray(random.normal(size=(40, 4))), "share": jnp.asarray(random.random((40, 2)))},
+    )
+    outer, key = jnp.asarray([0.3, -0.2]), jax.random.key(0)
+    objective = inner_objective(bilevel_problem(is_classification=True), outer, samples)
+    fits = []
+    for function in (LinearOfOutputs(4, 0.01), Linear(lambda x: x, prediction=jnp.zeros(4), ridge=0.01)):
+        start = function.init(key, samples.x[0], jnp.zeros(4))
+        fits.append(function.fit(start, objective, key).params)
+        assert function.regulariser(fits[-1]) == pytest.approx(0.005 * np.sum(np.square(fits[-1])))
+    np.testing.assert_allclose(*fits, rtol=1e-9)
+
+
+def test_a_network_learns_a_class_that_appears_later():
+    random = np.random.default_rng(7)
+    y = random.integers(0, 2, 160).astype(float)
+    y[80:] = random.integers(0, 3, 80)
+    spec = dataclasses.replace(CLASSES, predictor="network", width=4, network_blocks=4, network_steps=2)
+    learner = Learner(spec)
+    outcome = learner.process(as_rows(np.stack([y, y == 2, y == 1], axis=1) + 0.0, y))
+    assert learner.spec.outputs == 3
+    assert np.isfinite(outcome.predictions[0, 8:]).all()
+    assert outcome.finite.all()
+
+
+def test_many_classes_are_quick(tmp_path, optimised):
+    """60 classes took 200 seconds: the fit was one system of all features times all classes."""
+    frame = pd.DataFrame({"x": np.arange(60.0), "y": [f"class {i}" for i in range(60)]})
+    begin = time.monotonic()
+    results, _ = run_frame(frame, tmp_path, lags=4, references=False)
+    assert results.rows == 60
+    assert time.monotonic() - begin < 90  # most of it compiles, on a machine that does other things
 
 
 def test_weights_collapse_after_a_jump_and_recover(optimised):

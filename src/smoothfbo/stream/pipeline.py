@@ -233,7 +233,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         notes=list(session.notes),
         missing={name: count for name, count in session.encoder.missing.items() if count},
         constant_features=session.encoder.constant_columns,
-        features=session.encoder.names,
+        features=session.encoder.used_names,
         classes=session.encoder.classes,
         skipped_rounds=session.skipped,
         seconds=clock.seconds,

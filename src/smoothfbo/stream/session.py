@@ -92,13 +92,11 @@ class Session:
 
 
 def specification(config: StreamConfig, encoder: Encoder) -> Specification:
-    """The learner that a configuration asks for, with room for the classes of the first block."""
+    """The learner that a configuration asks for, with room for the classes of the first rows."""
     schema = encoder.schema
-    if len(schema.classes) > MOST_CLASSES:
-        raise UsageError(f"column {schema.target!r} has more than {MOST_CLASSES} classes in the first block.")
     return Specification(
-        features=len(encoder.names),
-        outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,
+        features=encoder.width,
+        outputs=min(max(schema.classes, 2), MOST_CLASSES) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
         with_references=config.references,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
@@ -126,7 +124,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
             if before[name] != value:
                 raise UsageError(f"`{name}` is {value}, but {path} was learnt with {before[name]}.")
         saved = content["schema"]
-        columns = tuple(Column(c["name"], c["kind"], tuple(c["levels"])) for c in saved["columns"])
+        columns = tuple(Column(c["name"], c["kind"], c["slots"]) for c in saved["columns"])
         rest: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"
         }

@@ -13,6 +13,7 @@ from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
 from smoothfbo.problem import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
+from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
     Memory,
     change_units,
@@ -61,7 +62,7 @@ class Rounds:
         self.retention = bilevel.retention_rates(spec.rates)
         self.smoothing = (spec.smoothing, 1) if spec.with_references else (spec.smoothing,)
         self.problem = bilevel.bilevel_problem(spec.is_classification)
-        self.predictor: Linear | Network = bilevel.linear(spec.outputs, spec.ridge)
+        self.predictor: Linear | LinearOfOutputs | Network = bilevel.linear(spec.outputs, spec.ridge)
         if spec.is_network:
             inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
             self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
@@ -298,7 +299,9 @@ def grow(old: PyTree, new: PyTree) -> PyTree:
             return former
         return fresh.at[tuple(slice(0, n) for n in former.shape)].set(former)
 
-    return jax.tree.map(fill, old, new)
+    # By position: a network's tree says how many outputs it has, so the two trees differ in that.
+    leaves, structure = jax.tree.flatten(new)
+    return jax.tree.unflatten(structure, [fill(*pair) for pair in zip(jax.tree.leaves(old), leaves, strict=True)])
 
 
 def _block(blocks: Rows, index: Array) -> Rows:

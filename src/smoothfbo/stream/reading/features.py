@@ -14,6 +14,7 @@ compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 DAY = 86_400_000_000  # microseconds
 MOST_CLASSES = 64
+MOST_MARKED_CLASSES = 8  # whose lags are features
 PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
 
 
@@ -25,7 +26,8 @@ class Encoder:
 
     def __init__(self, schema: Schema, lags: tuple[int, ...], horizon: int, source: str = "the table"):
         self.schema, self.lags, self.horizon, self.source = schema, lags, horizon, source
-        self.classes = list(schema.classes)
+        self.classes: list[str] = []  # in order of appearance
+        self.levels: dict[str, list[str]] = {c.name: [] for c in schema.features if c.kind == "categorical"}
         self.rows = 0
         self.missing = {column.name: 0 for column in schema.columns}
         self.last_time: int | float | None = None
@@ -35,29 +37,44 @@ class Encoder:
             raise UsageError(
                 f"`time` {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
             )
-        self.names = self._names()
+        self.width = len(self.names)
         # The newest targets, as far back as a lag reaches; NaN before the first row. Never missing after it.
         self._history = np.full(max([horizon, *(horizon + lag - 1 for lag in lags)]), np.nan)
-        self._last = np.full(len(self.names), np.nan)
-        self._lowest, self._highest = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
+        self._last = np.full(self.width, np.nan)
+        self._lowest, self._highest = np.full(self.width, np.inf), np.full(self.width, -np.inf)
 
-    def _names(self) -> list[str]:
-        names = []
+    @property
+    def names(self) -> list[str | None]:
+        """The names of the features; None where there is room for a level, or a class, that has not come yet."""
+        names: list[str | None] = []
         for column in self.schema.features:
             if column.kind == "numeric":
                 names.append(column.name)
             elif column.kind == "categorical":
-                names += [f"{column.name}={level}" for level in (*column.levels, "other")]
-        target = self.schema.target
-        marks = [f"={name}" for name in self._marked_classes()] if self.schema.is_classification else [""]
-        names += [f"{target}[-{lag}]{mark}" for lag in self._offsets() for mark in marks]
+                names += [f"{column.name}={level}" for level in self.levels[column.name]]
+                names += [None] * (column.slots - len(self.levels[column.name]))
+                names.append(f"{column.name}=other")
+        target, marks = self.schema.target, [""]
+        if self.schema.is_classification:
+            marks = [f"={name}" for name in self.classes[1 : self._marked_classes + 1]]
+        for offset in self._offsets():
+            names += [f"{target}[-{offset}]{mark}" for mark in marks]
+            names += [None] * (self._marked_classes - len(marks))
         if self._has_calendar:
             names += [f"{part} of {period}" for period in PERIODS for part in ("sine", "cosine")]
         return names
 
-    def _marked_classes(self) -> list[str]:
-        """Classes whose lags are features: those of the first rows but one, and at least one (the next to appear)."""
-        return list(self.schema.classes[1:]) or ["second class"]
+    @property
+    def used_names(self) -> list[str]:
+        return [name for name in self.names if name is not None]
+
+    @property
+    def _marked_classes(self) -> int:
+        """How many classes have a feature for each lag: as many as came first, but the very first; 1 in regression.
+
+        Bounded, because the time of a round grows with the square of the number of features.
+        """
+        return min(max(self.schema.classes - 1, 1), MOST_MARKED_CLASSES)
 
     def _offsets(self) -> list[int]:
         """How many rows back the lags reach: lag 1 is the newest target that is known."""
@@ -66,7 +83,8 @@ class Encoder:
     @property
     def constant_columns(self) -> list[str]:
         """Features that have not varied so far."""
-        return [name for name, low, high in zip(self.names, self._lowest, self._highest, strict=True) if low >= high]
+        columns = zip(self.names, self._lowest, self._highest, strict=True)
+        return [name for name, low, high in columns if name is not None and low >= high]
 
     def encode(self, table: pa.Table) -> tuple[Rows, pa.Array | None, UsageError | None]:
         """The rows before the first one whose time goes back or that has one class too many; their times; the fault."""
@@ -95,9 +113,12 @@ class Encoder:
         self.missing[name] += values.null_count
         if column.kind == "numeric":
             return values.to_numpy().astype(np.float64)[:, None]
-        indices = compute.index_in(values, pa.array(column.levels, pa.string()))
-        indices = compute.fill_null(indices, len(column.levels)).to_numpy()
-        marks = (indices[:, None] == np.arange(len(column.levels) + 1)).astype(np.float64)
+        levels = self.levels[name]
+        new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
+        levels += new[: column.slots - len(levels)]  # in order of appearance
+        indices = compute.index_in(values, pa.array(levels, pa.string()))
+        indices = compute.fill_null(indices, column.slots).to_numpy()
+        marks = (indices[:, None] == np.arange(column.slots + 1)).astype(np.float64)
         marks[compute.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
         return marks
 
@@ -135,7 +156,7 @@ class Encoder:
             start = len(self._history) - offset
             lagged = filled[start : start + rows]
             if self.schema.is_classification:
-                marks = (lagged[:, None] == np.arange(1, len(self._marked_classes()) + 1)).astype(np.float64)
+                marks = (lagged[:, None] == np.arange(1, self._marked_classes + 1)).astype(np.float64)
                 marks[np.isnan(lagged)] = np.nan
                 parts.append(marks)
             else:
@@ -159,9 +180,8 @@ class Encoder:
             return None, None
         values = table[self.schema.time]
         if self._has_calendar:
-            values = values.cast(
-                pa.timestamp("us", values.type.tz) if pa.types.is_timestamp(values.type) else pa.timestamp("us")
-            )
+            zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+            values = values.cast(pa.timestamp("us", zone), safe=False)  # nanoseconds are dropped
             time = values.cast(pa.int64()).to_numpy()
         else:
             time = values.to_numpy()
@@ -182,6 +202,7 @@ class Encoder:
         return {
             "rows": self.rows,
             "classes": list(self.classes),
+            "levels": {name: list(levels) for name, levels in self.levels.items()},
             "missing": dict(self.missing),
             "last_time": self.last_time,
             "history": self._history.tolist(),
@@ -193,6 +214,7 @@ class Encoder:
     def restore(self, state: dict[str, Any]) -> None:
         self.rows, self.classes, self.last_time = state["rows"], list(state["classes"]), state["last_time"]
         self.missing = dict(state["missing"])
+        self.levels = {name: list(levels) for name, levels in state["levels"].items()}
         self._history, self._last = np.array(state["history"]), np.array(state["last"])
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
 
