@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.utils import estimator_checks
 
 from smoothfbo.errors import UsageError
@@ -73,6 +75,23 @@ def test_classes_may_be_anything_and_come_later():
     assert batch.classes_.tolist() == ["down", "far up", "sideways", "up"]
     assert batch.predict_proba(x).shape == (203, 4)
     assert np.mean(batch.predict(x) == labels) > 0.6
+
+
+@pytest.mark.parametrize(("classes", "slope"), [(2, 1.0), (2, 4.0), (3, 2.0)])
+def test_probabilities_are_nearly_those_of_a_logistic_regression(optimised, classes, slope):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6_000, 3))
+    weights = slope * random.normal(size=(3, classes))
+    y = np.argmax(x @ weights + random.gumbel(size=(6_000, classes)), axis=1)
+    model = StreamClassifier().fit(x[:3_000], y[:3_000])
+    shares = model.predict_proba(x[3_000:])
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert shares.min() > 0
+    assert shares.max() < 1
+    np.testing.assert_array_equal(shares.argmax(axis=1), model.predict(x[3_000:]))
+    right = LogisticRegression(C=100).fit(x[:3_000], y[:3_000]).predict_proba(x[3_000:])
+    # Of three classes, the one in the middle has small scores: a line has no more to give.
+    assert log_loss(y[3_000:], shares) < (1.05 if classes == 2 else 1.4) * log_loss(y[3_000:], right)
 
 
 def test_missing_features_are_allowed():

@@ -255,6 +255,32 @@ def run_stream_part(frame, folder, state, **options):
     return run_stream(small_config(path, **options), sink, state=state), sink
 
 
+def test_rows_whose_target_is_not_known_yet_are_predicted_and_come_again(tmp_path):
+    """Today's table ends with rows for tomorrow; tomorrow's table begins with them, and now they have targets."""
+    frame, state, cut = table(), tmp_path / "model.state", 77
+    _, whole = run_frame(frame, tmp_path)
+    today = frame[: cut + 20].copy()
+    today.loc[cut:, "y"] = np.nan
+    results, one = run_stream_part(today, tmp_path, state)
+    assert results.forecasts == 20
+    assert results.rows == len(one.frame()) == cut + 20
+    assert one.frame()["prediction"][cut:].notna().all()
+    _, two = run_stream_part(frame[cut:], tmp_path, state)  # its first time is not before the last one that is kept
+    joined = pd.concat([one.frame()[:cut], two.frame()], ignore_index=True)
+    pd.testing.assert_frame_equal(joined, whole.frame(), check_exact=True)
+
+
+def test_rows_whose_target_is_lost_stay_if_others_follow(tmp_path):
+    frame, state, cut = table(), tmp_path / "model.state", 77
+    frame.loc[60:70, "y"] = np.nan
+    _, whole = run_frame(frame, tmp_path)
+    results, one = run_stream_part(frame[:cut], tmp_path, state)
+    assert results.forecasts == 0
+    _, two = run_stream_part(frame[cut:], tmp_path, state)
+    joined = pd.concat([one.frame(), two.frame()], ignore_index=True)
+    pd.testing.assert_frame_equal(joined, whole.frame(), check_exact=True)
+
+
 def test_a_state_that_does_not_fit_is_refused(tmp_path):
     frame, state = table(), tmp_path / "model.state"
     run_stream_part(frame[:80], tmp_path, state)

@@ -25,6 +25,9 @@ except ImportError as error:
     ) from error
 
 
+LEAST_DOUBT = 1e-6  # a part of every probability that is the same for all classes
+
+
 class _StreamEstimator(BaseEstimator, ABC):
     """What regression and classification share. Options are those of `LearnerOptions`, which checks them at the start.
 
@@ -288,20 +291,27 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
     _is_classification = True
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Scores of all classes, cut to [0, 1] and divided by their sum."""
+        """softmax(τ · scores) over all classes; τ is fitted to the rows that were predicted before they were learnt.
+
+        No probability is exactly 0 or 1.
+        """
         self._require_started()
-        return self._shares(self._outcome(self._checked(X)))
+        return self._probabilities(self._outcome(self._checked(X)))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
         if not self._is_started:
             return {}
-        return dict(zip(self.classes_.tolist(), self._shares(self._outcome(self._row(x)))[0].tolist(), strict=True))
+        values = self._probabilities(self._outcome(self._row(x)))[0].tolist()
+        return dict(zip(self.classes_.tolist(), values, strict=True))
 
-    def _shares(self, outcome: Outcome) -> np.ndarray:
-        scores = np.zeros((len(outcome.scores), len(self.classes_)))
+    def _probabilities(self, outcome: Outcome) -> np.ndarray:
+        scores = np.zeros((len(outcome.scores), len(self.classes_)))  # 0 for a class that was not learnt yet
         width = min(scores.shape[1], outcome.scores.shape[1])
-        scores[:, :width] = np.clip(outcome.scores[:, :width], 0, 1)
-        return scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
+        scores[:, :width] = outcome.scores[:, :width]
+        logits = self.learner_.sharpness * scores
+        parts = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares = parts / parts.sum(axis=1, keepdims=True)
+        return (1 - LEAST_DOUBT) * shares + LEAST_DOUBT / len(self.classes_)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
         seen = np.unique(y if classes is None else np.concatenate([classes, y]))

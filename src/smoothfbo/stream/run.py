@@ -43,11 +43,13 @@ def execute(
     def save(session: Session) -> None:
         sink.save_when_due(lambda path: save_session(session, path))
 
+    def save_last(session: Session) -> None:
+        sink.save(lambda path: save_session(session, path))
+
     with Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())
-        results = process_pieces(opened.session, pieces, sink, tell, save if is_file else None)
-        # From here on everything can be done again, as it is, by a run that takes up this snapshot.
-        sink.save(lambda path: save_session(opened.session, path))
+        # After `save_last` everything can be done again, as it is, by a run that takes up its snapshot.
+        results = process_pieces(opened.session, pieces, sink, tell, save if is_file else None, save_last)
         is_stopped = interruption.was_asked and results.fault is None
         if is_stopped and is_file:
             raise Stopped

@@ -75,6 +75,14 @@ class Learner:
             np.zeros((0, spec.features)), empty, empty
         )  # not yet learnt: blocks that wait, and the one that is not yet full
 
+    @property
+    def sharpness(self) -> float:
+        """τ of the probabilities softmax(τ · scores); 1 before anything was learnt."""
+        calibration = self.state.calibration
+        if calibration is None:
+            raise ValueError("Only classes have probabilities.")
+        return float(np.exp(calibration.log_sharpness)) if int(self.state.memory.blocks) else 1.0
+
     def predict(self, rows: Rows) -> Outcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""
         begun = len(self.pending.target) % self.spec.rows

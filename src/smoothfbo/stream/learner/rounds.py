@@ -13,6 +13,7 @@ from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
 from smoothfbo.problem import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
+from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
     Memory,
@@ -37,6 +38,7 @@ class LearnerState(NamedTuple):
     rows: RowMemory | None  # only for a network
     learners: State
     references: Float[Array, "references outputs coefficients"]
+    calibration: Calibration | None  # only for classes
 
 
 class BlockResult(NamedTuple):
@@ -97,6 +99,7 @@ class Rounds:
             rows=rows,
             learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
+            calibration=uncalibrated() if spec.is_classification else None,
         )
 
     def _advance(
@@ -150,7 +153,7 @@ class Rounds:
         if spec.with_references:
             outputs = jnp.concatenate([outputs, previous[None]])
         if spec.is_classification:
-            scores = jnp.concatenate([1 - jnp.sum(outputs, axis=2, keepdims=True), outputs], axis=2)
+            scores = _with_first(outputs)
             predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
         else:
             scores, predictions = outputs, outputs[:, :, 0]
@@ -241,7 +244,19 @@ class Rounds:
         references = state.references
         if spec.with_references:
             references = self._closed_forms(jnp.concatenate([means, current(memory.windows)]))
-        return LearnerState(features, moments, memory, rows, learners, references), jnp.all(finite)
+        calibration = self._calibrate(state, played[0], target, mask)
+        return LearnerState(features, moments, memory, rows, learners, references, calibration), jnp.all(finite)
+
+    def _calibrate(self, state: LearnerState, played: Array, target: Array, mask: Array) -> Calibration | None:
+        """The sharpness of SmoothFBO's probabilities, after a block that it had predicted."""
+        if state.calibration is None:
+            return None
+        p = self.spec.constant + 1
+        rows = state.memory.decayed[-1, self.spec.constant, p:]  # of every class, in all of the past
+        seen = jnp.concatenate([jnp.ones(1, bool), rows > 0])
+        # Before the first block was learnt nothing was predicted.
+        mask = jnp.where(state.memory.blocks > 0, mask, 0)
+        return calibrate(state.calibration, _with_first(played), _with_first(target), mask, seen)
 
     def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
         """The predictor under the new weights and with the newest block: the one that predicts the next block."""
@@ -306,6 +321,11 @@ def grow(old: PyTree, new: PyTree) -> PyTree:
 
 def _block(blocks: Rows, index: Array) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
+
+
+def _with_first(outputs: Float[Array, "*rows outputs"]) -> Float[Array, "*rows classes"]:
+    """The first class has no output of its own: its score is 1 − Σ of the others."""
+    return jnp.concatenate([1 - jnp.sum(outputs, axis=-1, keepdims=True), outputs], axis=-1)
 
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:
