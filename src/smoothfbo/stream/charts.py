@@ -15,7 +15,7 @@ STRETCHES = 240  # of the run, at most, over which charts average
 LAST_ROWS = 200  # whose predictions are shown
 COLOURS = {
     "smoothfbo": "#009e73", "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
-    "last_value": "#777777",
+    "rolling_ridge": "#56b4e9", "last_value": "#777777",
 }  # fmt: skip
 BEST_COLOUR = "#d55e00"
 
@@ -27,7 +27,7 @@ def label(method: str) -> str:
         return f"{kind}, {number} blocks"
     return {
         "smoothfbo": "SmoothFBO", "unsmoothed": "FBO, without smoothing", "last_block": "last block only",
-        "all_past": "all of the past", "last_value": "last value",
+        "all_past": "all of the past", "rolling_ridge": "ridge, last 500 rows", "last_value": "last value",
     }[method]  # fmt: skip
 
 

@@ -205,7 +205,7 @@ def _process(session: Session, piece: pa.Table, sink: StreamSink | None) -> Usag
     if not piece.num_rows:
         return None
     encoded, times, fault = session.encoder.encode(piece)
-    session.look_for_odd_values(encoded.features)
+    session.look_for_odd_values(encoded)
     start = session.rows
     outcome = session.learner.process(encoded)
     session.add(encoded.target, outcome)

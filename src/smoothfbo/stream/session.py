@@ -15,8 +15,9 @@ from smoothfbo.stream.learner.specification import Specification, blocks_until_k
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.features import MOST_CLASSES
 from smoothfbo.stream.reading.reader import OpenTable
+from smoothfbo.stream.rows import Rows
 
-FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is odd
+FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is named
 # What may differ between a run and the one that continues it.
 FREE = ("data", "sort", "missing")
 
@@ -46,24 +47,22 @@ class Session:
     def notes(self) -> tuple[str, ...]:
         return (*self.schema.notes, *self.odd_values.values())
 
-    def look_for_odd_values(self, features: np.ndarray) -> None:
-        """A note, once for every column, on a value far from all others near it: it may stand for a missing one.
-
-        Features are standardised by all that was seen, so such a value makes its column small for a long time.
-        """
+    def look_for_odd_values(self, rows: Rows) -> None:
+        """A note, once for every column and the target, on a value far from all near it: it may stand for no value."""
         numeric = {column.name for column in self.schema.features if column.kind == "numeric"}
-        for index, name in enumerate(self.encoder.names):
-            known = int(np.sum(~np.isnan(features[:, index])))
-            if name not in numeric or name in self.odd_values or known < FEWEST_ROWS:
+        columns = {name: rows.features[:, i] for i, name in enumerate(self.encoder.names) if name in numeric}
+        if not self.schema.is_classification:
+            columns[self.schema.target] = rows.target
+        for name, values in columns.items():
+            if name in self.odd_values or np.sum(~np.isnan(values)) < FEWEST_ROWS:
                 continue
-            low, middle, high = np.nanpercentile(features[:, index], (25, 50, 75))
-            distance = np.nan_to_num(np.abs(features[:, index] - middle))
+            low, middle, high = np.nanpercentile(values, (25, 50, 75))
+            distance = np.nan_to_num(np.abs(values - middle))
             row = int(np.argmax(distance))
             if high > low and distance[row] > FAR * (high - low):
                 self.odd_values[name] = (
-                    f"column {name!r}, row {self.rows + row + 1:,}: {features[row, index]:g} is far from all else "
-                    f"(half of the values lie in {low:.4g} to {high:.4g}) and spoils the column for long; if it stands "
-                    "for a missing value, leave it empty"
+                    f"column {name!r}, row {self.rows + row + 1:,}: {values[row]:g} is far from all else (half of the "
+                    f"values lie in {low:.4g} to {high:.4g}); if it stands for a missing value, leave it empty"
                 )
 
     def add(self, target: np.ndarray, outcome: Outcome) -> None:
@@ -99,6 +98,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         outputs=min(max(schema.classes, 2), MOST_CLASSES) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
         with_references=config.references,
+        lags=encoder.lag_columns,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
         windows=tuple(config.windows),
         **config.learner_options,

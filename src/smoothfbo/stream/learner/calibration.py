@@ -1,5 +1,6 @@
 """From scores to probabilities: softmax(τ · scores), with τ fitted to what was predicted and then seen."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ class Calibration(NamedTuple):
 
 
 def uncalibrated() -> Calibration:
-    return Calibration(jnp.log(jnp.asarray(SHARPNESS)), jnp.asarray(0.0))
+    return Calibration(jnp.zeros(()) + math.log(SHARPNESS), jnp.zeros(()))
 
 
 def calibrate(

@@ -24,20 +24,49 @@ from smoothfbo.stream.learner.memory import (
     second_moments,
 )
 from smoothfbo.stream.learner.moments import Moments, empty_moments, extend, standardise
+from smoothfbo.stream.learner.rolling import (
+    RawRows,
+    RollingRidge,
+    add_raw_rows,
+    empty_raw_rows,
+    empty_rolling_ridge,
+    fit_rolling_ridge,
+    last_blocks,
+    predict_rolling_ridge,
+    rolling_blocks,
+)
 from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
 from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
+from smoothfbo.stream.learner.units import (
+    PATIENCE,
+    PATIENCE_FOR_LAGS,
+    REAL,
+    TargetRange,
+    Units,
+    accept,
+    empty_target_range,
+    empty_units,
+    observe,
+    observe_target,
+    other_units,
+    usable,
+)
 from smoothfbo.stream.rows import Rows
 
 
 class LearnerState(NamedTuple):
     """All that the next block needs. `learners` has a first axis: SmoothFBO and, as a reference, FBO."""
 
+    units: Units
     features: Moments
+    targets: TargetRange
     target: Moments
     memory: Memory
     rows: RowMemory | None  # only for a network
+    raw: RawRows
     learners: State
     references: Float[Array, "references outputs coefficients"]
+    rolling: RollingRidge | None  # only with references
     calibration: Calibration | None  # only for classes
 
 
@@ -68,6 +97,8 @@ class Rounds:
         if spec.is_network:
             inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
             self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
+        self._rolling_blocks = rolling_blocks(spec.rows)
+        self._is_lag = [spec.lags[0] <= column < spec.lags[1] for column in range(spec.features)]
         # The reference that says what was seen last stands at the end.
         self._last_value = len(spec.reference_names) if spec.with_references else -1
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
@@ -93,12 +124,18 @@ class Rounds:
         ]
         count = spec.rates + len(spec.windows) if spec.with_references else 0
         return LearnerState(
+            units=empty_units(spec.features),
             features=empty_moments(spec.features),
+            targets=empty_target_range(),
             target=empty_moments(spec.outputs),
             memory=memory,
             rows=rows,
+            raw=empty_raw_rows(
+                max(PATIENCE, self._rolling_blocks if spec.with_references else 0), spec.rows, spec.features
+            ),
             learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
+            rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
             calibration=uncalibrated() if spec.is_classification else None,
         )
 
@@ -139,7 +176,7 @@ class Rounds:
 
     def _predict(self, state: LearnerState, block: Rows) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
         spec = self.spec
-        inputs = _with_constant(standardise(block.features, state.features, CLIP))
+        inputs = _with_constant(standardise(usable(state.units, block.features), state.features, CLIP))
         lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
             state.learners.hypergradient.inner.params
         )
@@ -148,6 +185,8 @@ class Rounds:
         outputs = jnp.concatenate([lanes, references])
         if not spec.is_classification:
             outputs = outputs * state.target.spread + state.target.mean
+        if state.rolling is not None:
+            outputs = jnp.concatenate([outputs, predict_rolling_ridge(state.rolling, block.features)[None]])
         # Before anything was learnt, every method says what it saw last.
         outputs = jnp.where(state.memory.blocks > 0, outputs, previous)
         if spec.with_references:
@@ -188,9 +227,12 @@ class Rounds:
         self, state: LearnerState, block: Rows, played: Float[Array, "lanes rows outputs"]
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
-        known = ~jnp.isnan(block.target)
+        targets, known = state.targets, ~jnp.isnan(block.target)
+        if not spec.is_classification:
+            targets, known = observe_target(state.targets, block.target)
         target = self._target(jnp.where(known, block.target, 0))
-        features = extend(state.features, block.features, ~jnp.isnan(block.features))
+        units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
+        features = extend(state.features, counting, ~jnp.isnan(counting))
         moments = state.target
         if not spec.is_classification:
             moments = extend(state.target, target, known[:, None])
@@ -204,7 +246,7 @@ class Rounds:
             origin=jnp.where(is_first, centre, state.memory.origin),
             unit=jnp.where(is_first, spread, state.memory.unit),
         )
-        inputs = _with_constant(standardise(block.features, features, CLIP))
+        inputs = _with_constant(standardise(counting, features, CLIP))
         goal = (target - moments.mean) / moments.spread
         z = jnp.concatenate([inputs, goal], axis=1)
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
@@ -244,8 +286,66 @@ class Rounds:
         references = state.references
         if spec.with_references:
             references = self._closed_forms(jnp.concatenate([means, current(memory.windows)]))
-        calibration = self._calibrate(state, played[0], target, mask)
-        return LearnerState(features, moments, memory, rows, learners, references, calibration), jnp.all(finite)
+        raw = add_raw_rows(state.raw, block.features, block.target)
+        new = LearnerState(
+            units=units,
+            features=features,
+            targets=targets,
+            target=moments,
+            memory=memory,
+            rows=rows,
+            raw=raw,
+            learners=learners,
+            references=references,
+            rolling=self._roll(raw) if spec.with_references else None,
+            calibration=self._calibrate(state, played[0], target, mask),
+        )
+        units = jax.lax.cond(jnp.any(units.odd > 0), lambda: self._decide(new), lambda: units)
+        return new._replace(units=units), jnp.all(finite)
+
+    def _decide(self, state: LearnerState) -> Units:
+        """What became of odd columns, by the loss on their odd blocks: a real move, another unit, or not known yet.
+
+        A real move if predictions are much better with the values than without; at once. Another unit if, after enough
+        blocks, they are better with the values mapped to what they were before.
+        """
+        units, is_lag = state.units, jnp.asarray(self._is_lag, bool)
+        recent, targets = last_blocks(state.raw, PATIENCE)
+        other = other_units(units, recent)
+        known = ~jnp.isnan(targets)
+        goal = self._target(jnp.where(known, targets, 0).ravel())
+        if not self.spec.is_classification:
+            goal = (goal - state.target.mean) / state.target.spread
+        predict = self.predictor.bind(jax.tree.map(lambda leaf: leaf[0], state.learners.hypergradient.inner.params))
+        without = usable(units, recent).reshape(-1, self.spec.features)
+
+        def loss(column: Array, values: Array) -> Array:
+            """On the odd blocks of a column, if it alone has these values."""
+            inputs = _with_constant(standardise(without.at[:, column].set(values), state.features, CLIP))
+            squares = jnp.sum((jax.vmap(predict)(inputs) - goal) ** 2, axis=1).reshape(known.shape)
+            is_odd = jnp.arange(PATIENCE, dtype=jnp.int32) >= PATIENCE - units.odd[column]
+            return jnp.sum(jnp.where(known & is_odd[:, None], squares, 0))
+
+        def losses(column: Array) -> Float[Array, " 3"]:
+            here = recent[:, :, column].ravel()
+            choices = [units.factor[column] * here + units.shift[column]]
+            choices += [other.factor[column] * here + other.shift[column], jnp.full_like(here, jnp.nan)]
+            return jax.vmap(lambda values: loss(column, values))(jnp.stack(choices))
+
+        as_is, mapped, missing = jax.lax.map(losses, jnp.arange(self.spec.features, dtype=jnp.int32)).T
+        is_due = units.odd >= jnp.where(is_lag, PATIENCE_FOR_LAGS, PATIENCE)
+        is_real = (units.odd > 0) & (as_is < REAL * missing)
+        return accept(units, other, recent, is_due | is_real, is_due & (mapped < as_is) & ~is_lag)
+
+    def _roll(self, raw: RawRows) -> RollingRidge:
+        features, targets = raw.features, raw.target
+        if self._rolling_blocks < PATIENCE:
+            features, targets = last_blocks(raw, self._rolling_blocks)
+        targets = targets.ravel()
+        known = ~jnp.isnan(targets)
+        goal = self._target(jnp.where(known, targets, 0))
+        rows = features.reshape(-1, self.spec.features)
+        return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
 
     def _calibrate(self, state: LearnerState, played: Array, target: Array, mask: Array) -> Calibration | None:
         """The sharpness of SmoothFBO's probabilities, after a block that it had predicted."""

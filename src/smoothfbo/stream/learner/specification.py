@@ -22,6 +22,8 @@ class Specification(LearnerOptions):
     """Whether the references are computed."""
     windows: tuple[int, ...] = ()
     """Uniform windows among the references, in blocks."""
+    lags: tuple[int, int] = (0, 0)
+    """Which columns are lags of the target: from the first number up to the second."""
     delay: int = 0
     """A block is learnt after this many more blocks were predicted: its targets are not known before."""
 
@@ -56,6 +58,7 @@ class Specification(LearnerOptions):
             *memories,
             "all_past",
             *(f"window_{window}" for window in self.windows),
+            "rolling_ridge",
             "last_value",
         )
 

@@ -65,6 +65,12 @@ class Encoder:
         return names
 
     @property
+    def lag_columns(self) -> tuple[int, int]:
+        """Which features are lags of the target: from the first number up to the second."""
+        stop = self.width - (2 * len(PERIODS) if self._has_calendar else 0)
+        return stop - len(self.lags) * self._marked_classes, stop
+
+    @property
     def used_names(self) -> list[str]:
         return [name for name in self.names if name is not None]
 
