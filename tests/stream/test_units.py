@@ -121,6 +121,14 @@ def test_a_table_that_behaves_is_left_as_it_is(optimised):
     np.testing.assert_array_equal(learner.state.features.rows, ROWS)
 
 
+def test_a_column_that_begins_nearly_constant_is_not_lost(optimised):
+    x, y = stream()
+    x[:40, 0] = 10 + 1e-6 * (x[:40, 0] - 10)
+    y[:40] = 2 * (x[:40, 0] - 10) + 0.2 * (x[:40, 1] - 20)
+    outcome = process(x, y)
+    assert excess(outcome, y, 200, 400) < 0.1
+
+
 def test_quartiles_are_numpys():
     random = np.random.default_rng(0)
     values = random.normal(size=(17, 5))

@@ -149,6 +149,10 @@ def facts(summary: dict[str, Any]) -> list[str]:
     changes = [f"{change['row']:,}" for change in summary["changes"]]
     lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")
+    if summary.get("forecasts"):
+        lines.append(
+            f"The last {summary['forecasts']:,} rows have no target: they are predicted and no part of a saved learner."
+        )
     here = summary.get("table_rows", summary["rows"])  # runs of older versions do not say
     if here != summary["rows"]:
         lines.append(f"Only {here:,} of these rows are new: the errors are those of all rows since the learner began.")

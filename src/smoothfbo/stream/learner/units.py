@@ -76,6 +76,8 @@ def observe(
     is_first = units.blocks == 0
     far_at_first = (spread > 0) & (jnp.abs(converted - median) > FAR_AT_FIRST * spread)
     far = jnp.where(is_first, far_at_first, _is_far(units, converted)) & known
+    # At the beginning little is known: what most values of a block do cannot be wrong.
+    far &= ~((units.blocks < HISTORY) & ~is_first & (2 * jnp.sum(far, axis=0) > jnp.sum(known, axis=0)))
     middle, half = _range(units)
     outside = (half > 0) & (jnp.abs(median - middle) > jnp.where(is_lag, FAR, OUTSIDE) * half)
     other_spread = (spread > 0) & ((spread * OTHER_SPREAD < units.least) | (spread > OTHER_SPREAD * units.most))
