@@ -4,6 +4,7 @@
     python benchmarks/stream.py electricity.csv --target class --extra-lags 48
     python benchmarks/stream.py --generate 5000000
     python benchmarks/stream.py --jumps 1      # or 5: how far the coefficients jump, in units of the noise
+    python benchmarks/stream.py --event thousandth   # a wrong value, or another unit, at row 3,000
 
 River learns after every row, SmoothFBO after every block; all predict a row before its target is used.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
@@ -44,6 +46,39 @@ def generate_jumps(path: Path, size: float, rows: int = 16_000) -> None:
     weights = np.repeat(size * random.normal(size=(rows // 4_000, 5)), 4_000, axis=0)
     columns = {f"x{i}": x[:, i] for i in range(5)} | {"y": (x * weights).sum(axis=1) + random.normal(size=rows)}
     pa.csv.write_csv(pa.table(columns), path)
+
+
+EVENT = 3_000
+EVENTS = ("wrong-value", "thousandth", "fahrenheit", "wrong-target")
+
+
+def generate_event(path: Path, event: str, rows: int = 8_000) -> None:
+    """Three features, of which the first has an excess error of 4 if it is lost; the noise has variance 0.01."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, 3)) * [1, 5, 1] + [10, 20, 0]
+    y = 2 * (x[:, 0] - 10) + 0.2 * (x[:, 1] - 20) + 0.5 * x[:, 2] + 0.1 * random.normal(size=rows)
+    if event == "wrong-value":
+        x[EVENT, 0] = -9999
+    elif event == "wrong-target":
+        y[EVENT] = -9999
+    else:
+        x[EVENT:, 0] = x[EVENT:, 0] / 1000 if event == "thousandth" else 32 + 1.8 * x[EVENT:, 0]
+    columns = {f"x{i}": x[:, i] for i in range(3)} | {"y": y}
+    pa.csv.write_csv(pa.table(columns), path)
+
+
+def measure_event(config: StreamConfig, folder: Path) -> None:
+    with StreamFolder(folder) as sink:
+        run_stream(config, sink)
+    table = pa.parquet.read_table(folder / "predictions.parquet")
+    target = table["target"].to_numpy()
+    for name in ("prediction", "all_past", "window_16", "rolling_ridge"):
+        squares = (table[name].to_numpy() - target) ** 2
+        shown = [
+            f"rows {a} to {b} after: {np.mean(squares[EVENT + a : EVENT + b]) - 0.01:.4f}"
+            for a, b in ((1, 100), (100, 500), (500, 1_000), (4_000, 5_000))
+        ]
+        print(f"  {name}: excess {', '.join(shown)}")
 
 
 def measure(config: StreamConfig, folder: Path) -> StreamResults:
@@ -84,7 +119,7 @@ def compare_with_river(config: StreamConfig) -> None:
             "river LinearRegression, as it is": linear_model.LinearRegression(),
             "river HoeffdingAdaptiveTreeRegressor": tree.HoeffdingAdaptiveTreeRegressor(seed=0),
         }
-    rows = [dict(zip(encoder.names, row, strict=True)) for row in x.tolist()]
+    rows = [dict(zip(map(str, range(encoder.width)), row, strict=True)) for row in x.tolist()]
     for name, model in models.items():
         started, total = time.perf_counter(), 0.0
         for row, target in zip(rows, y.tolist(), strict=True):
@@ -103,6 +138,7 @@ def main() -> None:
     parser.add_argument("--block", type=int)
     parser.add_argument("--generate", type=int, help="rows of a generated table of ten columns")
     parser.add_argument("--jumps", type=float, help="a generated table whose coefficients jump, this far")
+    parser.add_argument("--event", choices=EVENTS, help="a generated table with a wrong value or another unit")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -112,6 +148,10 @@ def main() -> None:
         if arguments.jumps:
             generate_jumps(folder / "jumps.csv", arguments.jumps)
             arguments.data = str(folder / "jumps.csv")
+        if arguments.event:
+            generate_event(folder / "event.csv", arguments.event)
+            measure_event(StreamConfig(str(folder / "event.csv"), "y", lags=0), folder)
+            return
         extra = tuple(arguments.extra_lags)
         config = StreamConfig(arguments.data, arguments.target, extra_lags=extra, block=arguments.block)
         measure(config, folder)

@@ -7,6 +7,9 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.utils import estimator_checks
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
@@ -74,6 +77,23 @@ def test_classes_may_be_anything_and_come_later():
     assert np.mean(batch.predict(x) == labels) > 0.6
 
 
+@pytest.mark.parametrize(("classes", "slope"), [(2, 1.0), (2, 4.0), (3, 2.0)])
+def test_probabilities_are_nearly_those_of_a_logistic_regression(optimised, classes, slope):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6_000, 3))
+    weights = slope * random.normal(size=(3, classes))
+    y = np.argmax(x @ weights + random.gumbel(size=(6_000, classes)), axis=1)
+    model = StreamClassifier().fit(x[:3_000], y[:3_000])
+    shares = model.predict_proba(x[3_000:])
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert shares.min() > 0
+    assert shares.max() < 1
+    np.testing.assert_array_equal(shares.argmax(axis=1), model.predict(x[3_000:]))
+    right = LogisticRegression(C=100).fit(x[:3_000], y[:3_000]).predict_proba(x[3_000:])
+    # Of three classes, the one in the middle has small scores: a line has no more to give.
+    assert log_loss(y[3_000:], shares) < (1.05 if classes == 2 else 1.4) * log_loss(y[3_000:], right)
+
+
 def test_missing_features_are_allowed():
     x, y = data()
     x[::7, 1] = np.nan
@@ -118,16 +138,50 @@ def test_mistakes_are_named():
         StreamRegressor().learn_one({"a": 1.0}, float("-inf"))
 
 
-def test_neither_scikit_learn_nor_river_is_needed():
-    program = (
-        "import sys; sys.modules['sklearn'] = sys.modules['sklearn.base'] = sys.modules['river'] = None\n"
-        "import numpy as np; from smoothfbo.stream.estimators import StreamRegressor\n"
-        "model = StreamRegressor(block=8, rates=3).set_params(ridge=0.01)\n"
-        "x = np.random.default_rng(0).normal(size=(32, 2))\n"
-        "assert abs(model.fit(x, x[:, 0]).predict(x) - x[:, 0]).max() < 0.1\n"
-        "assert model.get_params()['ridge'] == 0.01\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+def test_without_scikit_learn_one_line_says_what_to_install():
+    program = "import sys; sys.modules['sklearn.base'] = None\nimport smoothfbo; smoothfbo.StreamRegressor"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "pip install 'smoothfbo[experiments]'" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("predictor", "netwrok", "one of linear, network"),
+        ("step", -1, "positive and finite"),
+        ("step", "large", "positive and finite"),
+        ("block", 2.5, "an integer between 2 and 100000"),
+        ("rates", 1, "an integer between 2 and 20"),
+        ("seed", -1, "an integer between 0"),
+    ],
+)
+def test_options_are_checked_when_it_starts(as_users_call, option, value, allowed):
+    x, y = data(20)
+    model = StreamRegressor(**{option: value})  # scikit-learn: the constructor only stores
+    for start in (lambda: model.fit(x, y), lambda: model.learn_one({"a": 1.0}, 1.0)):
+        with pytest.raises(ValueError, match=allowed) as caught:
+            start()
+        assert str(caught.value).startswith(f"`{option}` must be")
+        assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", ["frame", "rows"])
+def test_a_loaded_estimator_knows_the_names_of_its_features(tmp_path, start):
+    x, y = data()
+    frame = pd.DataFrame(x, columns=list("abc"))
+    model = StreamRegressor(**OPTIONS)
+    if start == "frame":
+        model.fit(frame, y)
+    else:
+        one_by_one(model, x, y.tolist())
+    model.save(tmp_path / "model.state")
+    loaded = StreamRegressor.load(tmp_path / "model.state")
+    assert loaded.feature_names_in_.tolist() == list("abc")
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+    with pytest.raises(ValueError, match="same order"):
+        loaded.predict(frame[["c", "a", "b"]])
+    row = frame[["c", "a", "b"]].iloc[0].to_dict()
+    assert loaded.predict_one(row) == pytest.approx(loaded.predict(frame)[0], rel=1e-12)
 
 
 # A choice: all of them take minutes, because every number of features is a compilation (`make estimators`).
@@ -152,7 +206,6 @@ CHECKS = (
 
 @pytest.mark.parametrize("kind", [StreamRegressor, StreamClassifier])
 def test_scikit_learns_rules(kind):
-    estimator_checks = pytest.importorskip("sklearn.utils.estimator_checks")
     chosen = [
         (estimator, check)
         for estimator, check in estimator_checks.estimator_checks_generator(kind(**OPTIONS))

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -10,15 +12,21 @@ import pytest
 import stream_reference as reference
 
 from smoothfbo.errors import UsageError
+from smoothfbo.functions import Linear
+from smoothfbo.hypergradients.base import inner_objective
+from smoothfbo.problem import Samples
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
-from smoothfbo.stream.learner.learner import Learner, Rows
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import change_units, representative_rows
-from smoothfbo.stream.learner.moments import extend, no_moments, standardise
+from smoothfbo.stream.learner.moments import empty_moments, extend, standardise
+from smoothfbo.stream.learner.problem import bilevel_problem
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.pipeline import run_stream
+from smoothfbo.stream.rows import Rows
 
 SMALL = Specification(features=3, outputs=1, is_classification=False, block=8, rates=4, windows=(2, 3), smoothing=3)
 CLASSES = dataclasses.replace(SMALL, is_classification=True)
@@ -68,7 +76,7 @@ def test_moments_and_standardisation_agree_with_numpy():
     random = np.random.default_rng(0)
     values = random.normal(size=(60, 4)) * [1, 100, 1e-3, 0] + [0, 1e6, 5, 7]
     values[random.random((60, 4)) < 0.2] = np.nan
-    moments = no_moments(4)
+    moments = empty_moments(4)
     for block in np.split(values, 6):
         moments = extend(moments, jnp.asarray(block), jnp.asarray(~np.isnan(block)))
     mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
@@ -118,7 +126,8 @@ def test_references_agree_with_numpy():
     x, y = drifting(8 * 9, seed=3)
     outcome = Learner(SMALL).process(as_rows(x, y))
     names = ("smoothfbo", *SMALL.reference_names)
-    assert names[2:] == ("last_block", "forgetting_2", "forgetting_4", "all_past", "window_2", "window_3", "last_value")
+    memories = ("last_block", "forgetting_2", "forgetting_4", "all_past", "window_2", "window_3")
+    assert names[2:] == (*memories, "rolling_ridge", "last_value")
     t = 8
     past, new = slice(0, 8 * t), slice(8 * t, 8 * t + 8)
     mean, spread = reference.column_moments(x[past])
@@ -247,10 +256,36 @@ def run_stream_part(frame, folder, state, **options):
     return run_stream(small_config(path, **options), sink, state=state), sink
 
 
+def test_rows_whose_target_is_not_known_yet_are_predicted_and_come_again(tmp_path):
+    """Today's table ends with rows for tomorrow; tomorrow's table begins with them, and now they have targets."""
+    frame, state, cut = table(), tmp_path / "model.state", 77
+    _, whole = run_frame(frame, tmp_path)
+    today = frame[: cut + 20].copy()
+    today.loc[cut:, "y"] = np.nan
+    results, one = run_stream_part(today, tmp_path, state)
+    assert results.forecasts == 20
+    assert results.rows == len(one.frame()) == cut + 20
+    assert one.frame()["prediction"][cut:].notna().all()
+    _, two = run_stream_part(frame[cut:], tmp_path, state)  # its first time is not before the last one that is kept
+    joined = pd.concat([one.frame()[:cut], two.frame()], ignore_index=True)
+    pd.testing.assert_frame_equal(joined, whole.frame(), check_exact=True)
+
+
+def test_rows_whose_target_is_lost_stay_if_others_follow(tmp_path):
+    frame, state, cut = table(), tmp_path / "model.state", 77
+    frame.loc[60:70, "y"] = np.nan
+    _, whole = run_frame(frame, tmp_path)
+    results, one = run_stream_part(frame[:cut], tmp_path, state)
+    assert results.forecasts == 0
+    _, two = run_stream_part(frame[cut:], tmp_path, state)
+    joined = pd.concat([one.frame(), two.frame()], ignore_index=True)
+    pd.testing.assert_frame_equal(joined, whole.frame(), check_exact=True)
+
+
 def test_a_state_that_does_not_fit_is_refused(tmp_path):
     frame, state = table(), tmp_path / "model.state"
     run_stream_part(frame[:80], tmp_path, state)
-    with pytest.raises(UsageError, match=r"--step is 0.25, but .* was learnt with 0.5"):
+    with pytest.raises(UsageError, match=r"`step` is 0.25, but .* was learnt with 0.5"):
         run_stream_part(frame[80:], tmp_path, state, step=0.25)
     with pytest.raises(UsageError, match="no column 'a', which the saved learner"):
         run_stream_part(frame[80:].drop(columns="a"), tmp_path, state)
@@ -271,7 +306,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path):
         files.save(state, Learner(SMALL), {})
     finally:
         files.VERSION = before
-    with pytest.raises(UsageError, match="has version 99; this program reads version 1"):
+    with pytest.raises(UsageError, match="has version 99; this program reads version 2"):
         files.load(state)
 
 
@@ -289,6 +324,55 @@ def test_a_class_that_appears_later_is_learnt_and_changes_nothing_before():
     assert set(outcome.predictions[0, 300:]) == {0, 1, 2, 3}
     assert outcome.scores.shape == (400, 4)
     np.testing.assert_allclose(outcome.scores.sum(axis=1), 1, atol=1e-9)
+
+
+def test_a_level_that_comes_late_is_learnt(tmp_path):
+    random = np.random.default_rng(0)
+    kind = np.where(np.arange(1_600) < 1_200, "a", random.choice(["a", "b", "c"], 1_600))
+    effect = np.select([kind == "b", kind == "c"], [5.0, -5.0], 0.0)
+    frame = pd.DataFrame({"kind": kind, "y": effect + 0.3 * random.normal(size=1_600)})
+    results, sink = run_frame(frame, tmp_path, lags=0, references=False)
+    error = (sink.frame()["prediction"] - frame["y"])[1_400:] ** 2
+    assert error.mean() < 2 * 0.3**2  # without the levels it is 16.7
+    assert {"kind=b", "kind=c"} < set(results.features)
+
+
+def test_many_outputs_fit_as_one_large_system_does():
+    """`Linear` solves for all outputs at once; here each one has its own small system."""
+    random = np.random.default_rng(0)
+    samples = Samples(
+        jnp.asarray(random.normal(size=(40, 3))),
+        {"target": jnp.asarray(random.normal(size=(40, 4))), "share": jnp.asarray(random.random((40, 2)))},
+    )
+    outer, key = jnp.asarray([0.3, -0.2]), jax.random.key(0)
+    objective = inner_objective(bilevel_problem(is_classification=True), outer, samples)
+    fits = []
+    for function in (LinearOfOutputs(4, 0.01), Linear(lambda x: x, prediction=jnp.zeros(4), ridge=0.01)):
+        start = function.init(key, samples.x[0], jnp.zeros(4))
+        fits.append(function.fit(start, objective, key).params)
+        assert function.regulariser(fits[-1]) == pytest.approx(0.005 * np.sum(np.square(fits[-1])))
+    np.testing.assert_allclose(*fits, rtol=1e-9)
+
+
+def test_a_network_learns_a_class_that_appears_later():
+    random = np.random.default_rng(7)
+    y = random.integers(0, 2, 160).astype(float)
+    y[80:] = random.integers(0, 3, 80)
+    spec = dataclasses.replace(CLASSES, predictor="network", width=4, network_blocks=4, network_steps=2)
+    learner = Learner(spec)
+    outcome = learner.process(as_rows(np.stack([y, y == 2, y == 1], axis=1) + 0.0, y))
+    assert learner.spec.outputs == 3
+    assert np.isfinite(outcome.predictions[0, 8:]).all()
+    assert outcome.finite.all()
+
+
+def test_many_classes_are_quick(tmp_path, optimised):
+    """60 classes took 200 seconds: the fit was one system of all features times all classes."""
+    frame = pd.DataFrame({"x": np.arange(60.0), "y": [f"class {i}" for i in range(60)]})
+    begin = time.monotonic()
+    results, _ = run_frame(frame, tmp_path, lags=4, references=False)
+    assert results.rows == 60
+    assert time.monotonic() - begin < 90  # most of it compiles, on a machine that does other things
 
 
 def test_weights_collapse_after_a_jump_and_recover(optimised):
@@ -333,7 +417,7 @@ def test_the_network_learns_what_a_line_cannot(optimised):
     random = np.random.default_rng(9)
     x = random.normal(size=(2000, 3))
     y = np.abs(x[:, 0]) + 0.1 * random.normal(size=2000)
-    spec = dataclasses.replace(SMALL, block=50, network=True, network_blocks=10, width=16, network_rate=1e-2)
+    spec = dataclasses.replace(SMALL, block=50, predictor="network", network_blocks=10, width=16, network_rate=1e-2)
     spec = dataclasses.replace(spec, with_references=False)
     outcome = Learner(spec).process(as_rows(x, y))
     assert np.mean((outcome.predictions[0, 1000:] - y[1000:]) ** 2) < 0.3 * np.var(y)  # no line does better than var(y)
@@ -355,7 +439,7 @@ def test_the_network_learns_what_a_line_cannot(optimised):
 def test_options_are_checked(as_users_call, option, value, allowed):
     with pytest.raises(UsageError, match=allowed) as caught:
         StreamConfig("data.csv", "y", **{option: value})
-    assert f"--{option.replace('_', '-')}" in str(caught.value)
+    assert f"`{option}`" in str(caught.value)
 
 
 def test_a_fault_ends_the_run_and_everything_before_it_is_kept(tmp_path):

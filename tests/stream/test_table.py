@@ -5,6 +5,7 @@ import gzip
 import io
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -100,10 +101,19 @@ def test_the_schema_is_inferred_and_said(tmp_path):
     assert any("regression" in note for note in schema.notes)
     colours = schema_of(path, "colour")
     assert colours.is_classification
-    assert sorted(colours.classes) == ["green", "red"]
+    assert colours.classes == 2
     numbers = pa.table({"x": [1.5, 2.5, 3.5], "y": [0, 1, 1]})
-    assert infer_schema(numbers, target="y").classes == ("0", "1")
+    assert infer_schema(numbers, target="y").classes == 2
     assert not infer_schema(numbers, target="y", task="regression").is_classification
+
+
+def test_amounts_are_not_classes_and_marks_are():
+    random = np.random.default_rng(0)
+    weights = pa.table({"x": random.normal(size=600), "y": random.integers(50, 90, 600)})
+    assert not infer_schema(weights, target="y").is_classification
+    assert not infer_schema(weights.slice(0, 16), target="y").is_classification
+    marks = pa.table({"x": random.normal(size=600), "y": random.integers(1, 7, 600)})
+    assert infer_schema(marks, target="y").is_classification
 
 
 FAULTS = {
@@ -135,6 +145,27 @@ FAULTS = {
     "blank": ("\n\n", None, "is empty"),
     "header only": ("price,demand\n", None, "a header and no rows"),
     "too few rows": (lines(rows=5), None, "has 5 rows, fewer than one block of 8"),
+    "no-break space": (
+        lines(row_21="2024-01-01 20:00:00,1\u00a0,red,5"),
+        20,
+        "column 'price': '1\\xa0' is not a",
+    ),
+    "record separator": (
+        lines(row_21="2024-01-01 20:00:00,1\x1e,red,5"),
+        20,
+        "column 'price': '1\\x1e' is not a",
+    ),
+    "line separator": (lines(row_21="2024-01-01 20:00:00,1,red,5\u2028"), 20, "column 'demand': '5\\u2028' is not a"),
+    "too large": (
+        lines(row_21="2024-01-01 20:00:00,1,red,1e308"),
+        20,
+        "row 21, column 'demand': a value beyond",
+    ),
+    "not UTF-8, later": (
+        lines(row_21="2024-01-01 20:00:00,1,rot,5").encode().replace(b"rot", b"r\xf6t"),
+        20,
+        "row 21: not UTF-8 text",
+    ),
     "not UTF-8": (lines().encode().replace(b"red", b"r\xe9d"), None, "not UTF-8 text"),
 }
 
@@ -184,14 +215,14 @@ def test_misspelt_columns_get_a_suggestion(tmp_path):
         "Demand": "did you mean 'demand'?",
         "zzz": "there are 'when'",
     }.items():
-        with pytest.raises(UsageError, match=f"--target {target}: no such column") as caught:
+        with pytest.raises(UsageError, match=f"`target` {target}: no such column") as caught:
             read(path, target=target)
         assert hint in str(caught.value)
-    with pytest.raises(UsageError, match="--time wen: no such column; did you mean 'when'"):
+    with pytest.raises(UsageError, match="`time` wen: no such column; did you mean 'when'"):
         read(path, time="wen")
-    with pytest.raises(UsageError, match="--categorical x: no such column"):
+    with pytest.raises(UsageError, match="`categorical` x: no such column"):
         read(path, categorical=("x",))
-    with pytest.raises(UsageError, match="--target when holds times"):
+    with pytest.raises(UsageError, match="`target` when holds times"):
         read(path, target="when")
 
 
@@ -205,7 +236,7 @@ def encode(path, lags=(1,), horizon=1, **options):
 def encode_all(encoder, table):
     parts, fault = [], None
     for portion in table:
-        part, fault = encoder.encode(portion)
+        part, _, fault = encoder.encode(portion)
         parts.append(part)
         if fault is not None:
             break
@@ -261,7 +292,7 @@ def test_times_must_not_go_back(tmp_path):
 def test_a_class_that_appears_later_gets_the_next_number(tmp_path):
     path = written(tmp_path, lines(row_30="2024-01-02 05:00:00,1,violet,5"))
     encoder, rows, _ = encode(path, target="colour", lags=())
-    assert encoder.classes[2:] == ["violet"]
+    assert encoder.classes[2:] == ["violet"]  # the classes of the first rows come first
     assert rows["target"][29] == 2
 
 
@@ -280,3 +311,74 @@ def test_a_line_just_short_enough_is_read(tmp_path):
     table, fault = read(path)
     assert fault is None
     assert table.num_rows == 40
+
+
+def test_a_line_of_spaces_is_no_row(tmp_path):
+    text = lines(row_5="  ", row_21=" \t ", row_30="")
+    table, fault = read(written(tmp_path, text))
+    assert fault is None
+    pd.testing.assert_frame_equal(
+        table.to_pandas(), frame().drop([4, 20, 29]).reset_index(drop=True), check_dtype=False
+    )
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_nanoseconds_are_times(tmp_path, name):
+    expected = frame()
+    expected["when"] = expected["when"] + pd.to_timedelta(np.arange(40) * 7 + 123_456_789, unit="ns")
+    path = tmp_path / name
+    expected.to_parquet(path) if name.endswith("parquet") else expected.to_csv(path, index=False)
+    encoder, rows, fault = encode(path)
+    assert fault is None
+    angle = 2 * np.pi * (expected["when"].dt.hour / 24)
+    np.testing.assert_allclose(rows["features"][:, encoder.names.index("sine of day")], np.sin(angle), atol=1e-3)
+
+
+def test_fractions_of_seconds_may_come_later(tmp_path):
+    table, fault = read(written(tmp_path, lines(row_21="2024-01-01 20:00:00.25,1,red,5")))
+    assert fault is None
+    assert table["when"][20].as_py().microsecond == 250_000
+
+
+@pytest.mark.parametrize("words", [("True", "False"), ("true", "false"), ("TRUE", "FALSE"), ("yes", "no")])
+def test_truth_values_are_two_levels_and_two_classes(tmp_path, words):
+    random = np.random.default_rng(0)
+    flags = random.random(60) < 0.5
+    text = "".join(f"{words[int(not flag)]},{i}.5\n" for i, flag in enumerate(flags))
+    path = written(tmp_path, "flag,y\n" + text)
+    encoder, rows, _ = encode(path, target="y", lags=())
+    column = {name: rows["features"][:, i] for i, name in enumerate(encoder.names)}
+    np.testing.assert_array_equal(column[f"flag={words[0]}"], flags)
+    np.testing.assert_array_equal(column["flag=other"], 0)
+    encoder, rows, _ = encode(path, target="flag", lags=(1,))
+    assert sorted(encoder.classes) == sorted(words)
+    np.testing.assert_array_equal(rows["target"] == encoder.classes.index(words[0]), flags)
+
+
+def test_levels_get_a_feature_as_they_come_until_there_is_no_room(tmp_path):
+    levels = ["a"] * 1_100 + [f"level {i // 3}" for i in range(60)]  # 20 new ones after the first 1,000 rows
+    path = written(tmp_path, "kind,y\n" + "".join(f"{level},{i}.5\n" for i, level in enumerate(levels)))
+    encoder, rows, _ = encode(path, target="y", lags=())
+    assert encoder.levels["kind"] == ["a", *(f"level {i}" for i in range(7))]  # eight slots
+    assert rows["features"].shape == (1_160, 9)
+    for slot, level in enumerate(encoder.levels["kind"]):
+        np.testing.assert_array_equal(rows["features"][:, slot], np.array(levels) == level)
+    np.testing.assert_array_equal(rows["features"].sum(axis=1), 1)  # all others share the last feature
+    half, _, _ = encode(written(tmp_path, "kind,y\n" + "".join(f"k{i % 30},{i}.5\n" for i in range(90))), target="y")
+    assert len(half.levels["kind"]) == 20
+
+
+def test_standard_input_is_looked_at_for_a_second_and_no_longer(tmp_path):
+    program = (
+        "import time, sys; from smoothfbo.stream.reading import open_table\n"
+        "table = open_table('-', target='y', block=8); print(table.schema.is_classification, flush=True)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with child:
+        child.stdin.write("y\n" + "1\n2\n" * 5)
+        child.stdin.flush()
+        time.sleep(0.2)
+        child.stdin.write("".join(f"{i}\n" for i in range(40)))  # now they look like amounts
+        child.stdin.flush()
+        assert child.stdout.readline() == "False\n"  # and standard input is still open
+        child.stdin.close()

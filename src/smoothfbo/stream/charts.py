@@ -15,7 +15,7 @@ STRETCHES = 240  # of the run, at most, over which charts average
 LAST_ROWS = 200  # whose predictions are shown
 COLOURS = {
     "smoothfbo": "#009e73", "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
-    "last_value": "#777777",
+    "rolling_ridge": "#56b4e9", "last_value": "#777777",
 }  # fmt: skip
 BEST_COLOUR = "#d55e00"
 
@@ -27,16 +27,16 @@ def label(method: str) -> str:
         return f"{kind}, {number} blocks"
     return {
         "smoothfbo": "SmoothFBO", "unsmoothed": "FBO, without smoothing", "last_block": "last block only",
-        "all_past": "all of the past", "last_value": "last value",
+        "all_past": "all of the past", "rolling_ridge": "ridge, last 500 rows", "last_value": "last value",
     }[method]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Stretches:
-    """The blocks of a run, averaged over stretches of equal length; the first axis of every array is the stretch."""
+class BlockAverages:
+    """The blocks of a run, averaged over intervals of equal length; the first axis of every array is the interval."""
 
     row: np.ndarray
-    """The last row of a stretch."""
+    """The last row of an interval."""
     block: np.ndarray
     """The mean number of blocks before."""
     known: np.ndarray
@@ -47,15 +47,15 @@ class Stretches:
     """Sums of the losses, by method."""
 
     def recent(self, method: str) -> np.ndarray:
-        """The mean loss within each stretch."""
+        """The mean loss within each interval."""
         return _ratio(self.losses[method], self.known)
 
     def running(self, method: str) -> np.ndarray:
-        """The mean loss from the first row to the end of each stretch."""
+        """The mean loss from the first row to the end of each interval."""
         return _ratio(np.cumsum(self.losses[method]), np.cumsum(self.known))
 
 
-def read_stretches(path: Path, rows_per_block: int) -> Stretches:
+def read_averages(path: Path, rows_per_block: int) -> BlockAverages:
     """blocks.parquet, portion by portion."""
     with pq.ParquetFile(path) as file:
         total = file.metadata.num_rows
@@ -73,7 +73,7 @@ def read_stretches(path: Path, rows_per_block: int) -> Stretches:
             done += batch.num_rows
     blocks = np.bincount(np.arange(total) // length, minlength=count)
     rates = sum(name.startswith("weight_") for name in sums)
-    return Stretches(
+    return BlockAverages(
         row=last_row,
         block=sums["block"] / blocks,
         known=sums["known"],
@@ -92,16 +92,16 @@ def _over(values: np.ndarray, others: np.ndarray) -> np.ndarray:
         return np.where(others > 0, values / others, np.nan)
 
 
-def error_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Chart]:
+def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[Chart]:
     best, error = summary["best_reference"], summary["error_name"]
     shown = ("last_value", "all_past", "unsmoothed", best, "smoothfbo")  # those that others would hide are in the table
-    shown = [name for name in dict.fromkeys(shown) if name in stretches.losses]
+    shown = [name for name in dict.fromkeys(shown) if name in averages.losses]
 
     def lines(values: Any) -> list[Series]:
         return [
             Series(
                 label(name) + (" (best fixed forgetting in hindsight)" if name == best else ""),
-                stretches.row, values(name), colour=BEST_COLOUR if name == best else COLOURS[name],
+                averages.row, values(name), colour=BEST_COLOUR if name == best else COLOURS[name],
                 dashed=name == best,
             )
             for name in shown
@@ -110,64 +110,64 @@ def error_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Char
     logarithmic = not summary["is_classification"]
     yield Chart(
         "running_error", "Error so far", f"The {error} of all rows from the first to this one. Every row was predicted "
-        "before its target was used, by all methods from the same features.", "row", error, lines(stretches.running),
+        "before its target was used, by all methods from the same features.", "row", error, lines(averages.running),
         log_y=logarithmic,
     )  # fmt: skip
     yield Chart(
-        "recent_error", "Error over time", f"The {error} within each of {len(stretches.row)} stretches of the rows. "
-        "Dotted lines: detected changes.", "row", error, lines(stretches.recent), log_y=logarithmic,
+        "recent_error", "Error over time", f"The {error} within each of {len(averages.row)} intervals of rows. "
+        "Dotted lines: detected changes.", "row", error, lines(averages.recent), log_y=logarithmic,
         marks=[float(change["row"]) for change in summary["changes"]],
     )  # fmt: skip
-    if best and best in stretches.losses:
+    if best and best in averages.losses:
         yield Chart(
             "relative_error", "Error so far, relative to the best fixed forgetting",
             f"1 is {label(best)}, which is known to be the best only at the end; below 1 is better. Dashed: windows.",
             "row", "ratio",
-            [Series(label(name), stretches.row, _over(stretches.running(name), stretches.running(best)),
+            [Series(label(name), averages.row, _over(averages.running(name), averages.running(best)),
                     colour=colour, dashed=dashed)
-             for name, colour, dashed in _all_methods(stretches) if name not in (best, "last_block", "last_value")],
+             for name, colour, dashed in _all_methods(averages) if name not in (best, "last_block", "last_value")],
         )  # fmt: skip
 
 
-def _all_methods(stretches: Stretches) -> Iterator[tuple[str, str, bool]]:
+def _all_methods(averages: BlockAverages) -> Iterator[tuple[str, str, bool]]:
     """(method, colour, dashed): windows are dashed; the longer a memory, the lighter. SmoothFBO comes last, on top."""
     for kind in ("forgetting", "window"):
-        names = [name for name in stretches.losses if name.startswith(kind)]
+        names = [name for name in averages.losses if name.startswith(kind)]
         for index, name in enumerate(names):
             share = index / max(len(names) - 1, 1)
             red, green, blue = (round(a + share * (b - a)) for a, b in ((80, 190), (20, 175), (110, 215)))
             yield name, f"#{red:02x}{green:02x}{blue:02x}", kind == "window"
     for name, colour in reversed(COLOURS.items()):
-        if name in stretches.losses:
+        if name in averages.losses:
             yield name, colour, False
 
 
-def memory_charts(stretches: Stretches, summary: dict[str, Any]) -> Iterator[Chart | HeatMap]:
-    memories = [f"{2**k}" for k in range(stretches.weights.shape[1] - 1)]
+def memory_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[Chart | HeatMap]:
+    memories = [f"{2**k}" for k in range(averages.weights.shape[1] - 1)]
     marks = [float(change["row"]) for change in summary["changes"]]
     yield Chart(
         "memory", "Memory over time", "How many blocks the learned weights look back (geometric mean of the memories). "
         "It falls when the past no longer helps; dotted lines: detected changes.", "row", "blocks",
-        [Series("memory", stretches.row, stretches.memory, colour=COLOURS["smoothfbo"])], log_y=True, marks=marks,
+        [Series("memory", averages.row, averages.memory, colour=COLOURS["smoothfbo"])], log_y=True, marks=marks,
     )  # fmt: skip
     yield HeatMap(
         "weights", "Learned weights of the memories", "λ as weights w_k over the forgetting rates, each with a memory "
         "of so many blocks; SmoothFBO tunes them so that the newest block would have been predicted best.",
-        "row", "memory (blocks)", "weight", stretches.row, np.arange(len(memories) + 1), stretches.weights.T,
+        "row", "memory (blocks)", "weight", averages.row, np.arange(len(memories) + 1), averages.weights.T,
         [*memories, "all"],
     )  # fmt: skip
-    ages, shares = shares_by_age(stretches)
+    ages, shares = shares_by_age(averages)
     yield HeatMap(
         "ages", "How old the trusted rows are", "The part of the fit's weight on blocks of each age. Ages are those "
-        "of the block when the next one is predicted.", "row", "age (blocks)", "share of the weight", stretches.row,
+        "of the block when the next one is predicted.", "row", "age (blocks)", "share of the weight", averages.row,
         np.arange(len(ages)), shares, ages,
     )  # fmt: skip
 
 
-def shares_by_age(stretches: Stretches) -> tuple[list[str], np.ndarray]:
+def shares_by_age(averages: BlockAverages) -> tuple[list[str], np.ndarray]:
     """Σ_k w_k Σ_{s in group} ρ_k^(s−1) / Σ_{s ≤ t} ρ_k^(s−1), for ages s in groups 1, 2, 3–4, 5–8, …"""
-    rates = stretches.weights.shape[1]
-    past = np.maximum(stretches.block, 1)
+    rates = averages.weights.shape[1]
+    past = np.maximum(averages.block, 1)
     ends = [2.0**k for k in range(rates - 1)] + [np.inf]
     until = np.zeros((len(ends) + 1, len(past)))
     for row, end in enumerate(ends, 1):
@@ -175,7 +175,7 @@ def shares_by_age(stretches: Stretches) -> tuple[list[str], np.ndarray]:
             retention = 1 - 2.0**-k if k < rates - 1 else 1.0
             reached = np.minimum(end, past)
             part = reached / past if retention == 1 else (1 - retention**reached) / (1 - retention**past)
-            until[row] += stretches.weights[:, k] * part
+            until[row] += averages.weights[:, k] * part
     starts = [1, *(int(end) + 1 for end in ends[:-1])]
     names = [str(a) if a == b else f"{a}–{b:.0f}" for a, b in zip(starts[:-1], ends[:-1], strict=True)]
     return [*names, f"{starts[-1]} or more"], np.diff(until, axis=0)

@@ -1,7 +1,4 @@
-"""The learner as an estimator: one row at a time (river's convention) or in batches (scikit-learn's).
-
-Neither package is needed; where scikit-learn is installed, these are its estimators and follow its rules.
-"""
+"""The learner as an estimator: one row at a time (river's convention) or in batches (scikit-learn's)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,23 +9,30 @@ import numpy as np
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.learner import files
-from smoothfbo.stream.learner.learner import Learner, Outcome, Rows
-from smoothfbo.stream.learner.specification import Specification, default_block
+from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.options import LearnerOptions
+from smoothfbo.stream.rows import Rows
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import validate_data
+except ImportError as error:
+    raise ImportError(
+        "StreamRegressor and StreamClassifier need scikit-learn 1.6: pip install 'smoothfbo[experiments]'."
+    ) from error
 
 
-def _conventions() -> Any:
-    try:
-        from smoothfbo.stream import conventions_sklearn as conventions
-    except ImportError:
-        from smoothfbo.stream import conventions_plain as conventions
-    return conventions
+LEAST_DOUBT = 1e-6  # a part of every probability that is the same for all classes
 
 
-conventions: Any = _conventions()
+class _StreamEstimator(BaseEstimator, ABC):
+    """What regression and classification share. Options are those of `LearnerOptions`, which checks them at the start.
 
-
-class _StreamEstimator(conventions.Base, ABC):
-    """What regression and classification share."""
+    There is no horizon: a row is learnt when it is given, so give it when its target is known.
+    """
 
     _is_classification: bool
     _supervised = True  # what river asks of a model that learns from targets
@@ -37,21 +41,35 @@ class _StreamEstimator(conventions.Base, ABC):
     def __init__(
         self,
         *,
-        block: int | None = None,
-        smoothing: int = 5,
-        step: float = 0.5,
-        rates: int = 10,
-        ridge: float = 1e-3,
-        predictor: str = "linear",
-        seed: int = 0,
+        block: int | None = LearnerOptions.block,
+        predictor: str = LearnerOptions.predictor,
+        smoothing: int = LearnerOptions.smoothing,
+        step: float = LearnerOptions.step,
+        rates: int = LearnerOptions.rates,
+        ridge: float = LearnerOptions.ridge,
+        width: int = LearnerOptions.width,
+        network_blocks: int = LearnerOptions.network_blocks,
+        network_steps: int = LearnerOptions.network_steps,
+        network_rate: float = LearnerOptions.network_rate,
+        seed: int = LearnerOptions.seed,
     ):
         self.block = block
+        self.predictor = predictor
         self.smoothing = smoothing
         self.step = step
         self.rates = rates
         self.ridge = ridge
-        self.predictor = predictor
+        self.width = width
+        self.network_blocks = network_blocks
+        self.network_steps = network_steps
+        self.network_rate = network_rate
         self.seed = seed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = True
+        return tags
 
     # scikit-learn's convention
 
@@ -63,16 +81,24 @@ class _StreamEstimator(conventions.Base, ABC):
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear."""
-        X, y = conventions.check_training(
-            self, X, y, reset=not self._is_started, is_classification=self._is_classification
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            reset=not self._is_started,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            y_numeric=not self._is_classification,
         )
+        if self._is_classification:
+            check_classification_targets(y)
         self._learn(X, self._encode(y, classes))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions by what was learnt so far; nothing is kept."""
         self._require_started()
-        return self._decode(self._outcome(conventions.check_rows(self, X)))
+        return self._decode(self._outcome(self._checked(X)))
 
     # river's convention
 
@@ -113,9 +139,10 @@ class _StreamEstimator(conventions.Base, ABC):
         self._require_started()
         content = {
             "estimator": type(self).__name__,
-            "parameters": {name: getattr(self, name) for name in _PARAMETERS},
+            "parameters": self.get_params(),
             "classes": self.classes_.tolist() if self._is_classification else None,
             "features": self.features_,
+            "feature_names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
             "previous": self.previous_,
             "columns": self.n_features_in_,
         }
@@ -130,6 +157,8 @@ class _StreamEstimator(conventions.Base, ABC):
         self = cls(**content["parameters"])
         self.learner_, self.features_ = learner, content["features"]
         self.previous_, self.n_features_in_ = content["previous"], content["columns"]
+        if content["feature_names"] is not None:
+            self.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         if cls._is_classification:
             self.classes_ = np.array(content["classes"])
         return self
@@ -143,16 +172,23 @@ class _StreamEstimator(conventions.Base, ABC):
 
     def _require_started(self) -> None:
         if not self._is_started:
-            raise conventions.NotFittedError(
+            raise NotFittedError(
                 f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
             )
 
+    def _checked(self, X: Any) -> np.ndarray:
+        checked: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return checked
+
     def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
-        """The features of a mapping in a fixed order, those of the first one; what is missing is NaN."""
-        if getattr(self, "features_", None) is None:
-            if self._is_started:
+        """The features of a mapping in a fixed order: that of the first frame, or sorted; what is missing is NaN."""
+        if vars(self).get("features_") is None:
+            if hasattr(self, "feature_names_in_"):
+                self.features_ = self.feature_names_in_.tolist()
+            elif self._is_started:
                 raise ValueError("It learnt from arrays, whose columns have no names; go on with arrays.")
-            self.features_ = sorted(x, key=str)
+            else:
+                self.features_ = sorted(x, key=str)
         values = [x.get(name) for name in self.features_ or ()]
         try:
             row = np.array([[np.nan if value is None else float(value) for value in values]])
@@ -172,23 +208,20 @@ class _StreamEstimator(conventions.Base, ABC):
         self.previous_ = float(known[-1])
 
     def _start(self, X: np.ndarray) -> None:
+        options = LearnerOptions(**self.get_params())
         spec = Specification(
             features=X.shape[1],
             outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
             is_classification=self._is_classification,
-            block=self.block or default_block(self._is_classification),
-            smoothing=self.smoothing,
-            step=self.step,
-            rates=self.rates,
-            ridge=self.ridge,
             with_references=False,
-            network=self.predictor == "network",
-            seed=self.seed,
+            **options.learner_options,
         )
         self.learner_ = Learner(spec)
         self.previous_: float | None = None
         self.n_features_in_ = X.shape[1]
-        self.features_ = getattr(self, "features_", None)
+        self.features_ = vars(self).get("features_")
+        if self.features_ is not None and all(isinstance(name, str) for name in self.features_):
+            self.feature_names_in_ = np.array(self.features_, dtype=object)
 
     def _outcome(self, X: np.ndarray) -> Outcome:
         unknown = np.full(len(X), np.nan)
@@ -204,21 +237,18 @@ class _StreamEstimator(conventions.Base, ABC):
         """The learner's predictions as targets."""
 
 
-_PARAMETERS = ("block", "smoothing", "step", "rates", "ridge", "predictor", "seed")
-
-
-class StreamRegressor(conventions.RegressorBase, _StreamEstimator):
+class StreamRegressor(RegressorMixin, _StreamEstimator):
     """Regression on a drifting stream: a linear fit whose memory is learnt by SmoothFBO.
 
     Parameters
     ----------
     block : rows after which the predictor and its memory change; None is 16, for classes 8.
+    predictor : "linear" or "network".
     smoothing : window of SmoothFBO, in blocks.
     step : outer step, of log-weights.
     rates : number of forgetting rates.
     ridge : penalty on the coefficients of standardised features.
-    predictor : "linear" or "network".
-    seed : of the network.
+    width, network_blocks, network_steps, network_rate, seed : of the network; see `LearnerOptions`.
 
     Attributes
     ----------
@@ -237,18 +267,18 @@ class StreamRegressor(conventions.RegressorBase, _StreamEstimator):
         return outcome.predictions[0]
 
 
-class StreamClassifier(conventions.ClassifierBase, _StreamEstimator):
+class StreamClassifier(ClassifierMixin, _StreamEstimator):
     """Classification on a drifting stream, by a linear fit to the classes' indicators whose memory is learnt.
 
     Parameters
     ----------
     block : rows after which the predictor and its memory change; None is 16, for classes 8.
+    predictor : "linear" or "network".
     smoothing : window of SmoothFBO, in blocks.
     step : outer step, of log-weights.
     rates : number of forgetting rates.
     ridge : penalty on the coefficients of standardised features.
-    predictor : "linear" or "network".
-    seed : of the network.
+    width, network_blocks, network_steps, network_rate, seed : of the network; see `LearnerOptions`.
 
     Attributes
     ----------
@@ -261,20 +291,27 @@ class StreamClassifier(conventions.ClassifierBase, _StreamEstimator):
     _is_classification = True
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Scores of all classes, cut to [0, 1] and divided by their sum."""
+        """softmax(τ · scores) over all classes; τ is fitted to the rows that were predicted before they were learnt.
+
+        No probability is exactly 0 or 1.
+        """
         self._require_started()
-        return self._shares(self._outcome(conventions.check_rows(self, X)))
+        return self._probabilities(self._outcome(self._checked(X)))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
         if not self._is_started:
             return {}
-        return dict(zip(self.classes_.tolist(), self._shares(self._outcome(self._row(x)))[0].tolist(), strict=True))
+        values = self._probabilities(self._outcome(self._row(x)))[0].tolist()
+        return dict(zip(self.classes_.tolist(), values, strict=True))
 
-    def _shares(self, outcome: Outcome) -> np.ndarray:
-        scores = np.zeros((len(outcome.scores), len(self.classes_)))
+    def _probabilities(self, outcome: Outcome) -> np.ndarray:
+        scores = np.zeros((len(outcome.scores), len(self.classes_)))  # 0 for a class that was not learnt yet
         width = min(scores.shape[1], outcome.scores.shape[1])
-        scores[:, :width] = np.clip(outcome.scores[:, :width], 0, 1)
-        return scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-12)
+        scores[:, :width] = outcome.scores[:, :width]
+        logits = self.learner_.sharpness * scores
+        parts = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares = parts / parts.sum(axis=1, keepdims=True)
+        return (1 - LEAST_DOUBT) * shares + LEAST_DOUBT / len(self.classes_)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
         seen = np.unique(y if classes is None else np.concatenate([classes, y]))

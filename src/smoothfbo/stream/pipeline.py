@@ -1,20 +1,26 @@
 """`smoothfbo stream`: a table in one pass, predictions before targets, references on the same rows."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.learner.learner import BLOCKS_PER_CALL, Rows
+from smoothfbo.stream.learner.learner import BLOCKS_PER_CALL
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.records import BlockRecords, prediction_table
 from smoothfbo.stream.session import Session, new_session, open_session, save_session
 
+compute: Any = pyarrow.compute  # its functions are made when it is imported
+
+MOST_FORECASTS = 65_536  # rows without a target that are held back; more are taken for rows whose target is lost
 CALLS_PER_PIECE = 16  # between two reports of progress; a network is slower and reports after every call
 
 
@@ -65,6 +71,8 @@ class StreamResults:
     seconds: float
     rows_per_second: float
     """After the first block, which compiles."""
+    forecasts: int = 0
+    """The last rows, which have no target; they are predicted, and no part of the learner that is saved."""
     fault: UsageError | None = field(default=None)
 
     @property
@@ -104,14 +112,15 @@ class OpenStream:
         """
         config = self.session.config
         size = config.rows_per_block * BLOCKS_PER_CALL * (1 if config.predictor == "network" else CALLS_PER_PIECE)
-        skip, is_first = self.done, self.done == 0
+        skip, grid = self.done, config.rows_per_block
         for portion in self.table:
             at = min(skip, portion.num_rows)
             skip -= at
             while at < portion.num_rows:
-                end = at + (config.rows_per_block if is_first else size)
+                end = grid + ((at - grid) // size + 1) * size
                 yield portion.slice(at, end - at)
-                at, is_first = end, False
+                at = end
+            grid = 0
 
 
 def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path | None = None) -> OpenStream:
@@ -143,23 +152,28 @@ def run_stream(
     in the results; mistakes that show before the first row are raised.
     """
     opened = open_stream(config, state)
-    results = at_the_end(go_through(opened.session, opened.pieces(), sink, progress), opened.session)
+    results = finish(process_pieces(opened.session, opened.pieces(), sink, progress), opened.session)
     if state is not None:
         save_session(opened.session, state)
     return results
 
 
-def go_through(
+def process_pieces(
     session: Session,
     pieces: Iterator[pa.Table],
     sink: StreamSink | None = None,
     progress: Callable[[StreamProgress], None] | None = None,
     after_piece: Callable[[Session], None] | None = None,
+    before_forecasts: Callable[[Session], None] | None = None,
 ) -> StreamResults:
-    """Predict and learn piece by piece. After `after_piece` everything before it can be taken up from the session."""
-    records = BlockRecords(session)
+    """Predict and learn piece by piece. After `after_piece` everything before it can be taken up from the session.
+
+    The last rows of a table may have no target yet. They are predicted, but `session` stays where it was before them:
+    they come again, with their targets. So rows without a target wait until a row with one follows, or the end.
+    """
     clock = Clock(session.rows)
     fault: UsageError | None = None
+    waiting: pa.Table | None = None
     while fault is None:
         try:
             piece = next(pieces, None)
@@ -168,25 +182,52 @@ def go_through(
             break
         if piece is None:
             break
-        encoded, fault = session.encoder.encode(piece)
-        session.look_for_odd_values(encoded.features)
-        start = session.rows
-        outcome = session.learner.process(Rows(encoded.features, encoded.target, encoded.previous))
-        session.add(encoded.target, outcome)
-        if sink is not None:
-            sink.predictions(prediction_table(session, start, encoded, outcome))
-        blocks = records.add(start, encoded.target, outcome)
-        if sink is not None and blocks is not None:
-            sink.blocks(blocks)
+        piece, waiting = _until_last_target(piece, waiting, session.schema.target)
+        fault = _process(session, piece, sink)
+        if fault is not None:
+            waiting = None
         if after_piece is not None:
             after_piece(session)
         clock.add(session.rows)
         if progress is not None:
             progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
-    return _results(session, clock, fault)
+    if before_forecasts is not None:
+        before_forecasts(session)
+    if waiting is None:
+        return _results(session, clock, fault)
+    ahead = copy.deepcopy(session)
+    fault = _process(ahead, waiting, sink) or fault
+    return replace(_results(ahead, clock, fault), forecasts=ahead.rows - session.rows)
 
 
-def at_the_end(results: StreamResults, session: Session) -> StreamResults:
+def _process(session: Session, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
+    """Predict and learn the rows of one piece; what is wrong with them, if anything is."""
+    if not piece.num_rows:
+        return None
+    encoded, times, fault = session.encoder.encode(piece)
+    session.look_for_odd_values(encoded)
+    start = session.rows
+    outcome = session.learner.process(encoded)
+    session.add(encoded.target, outcome)
+    blocks = BlockRecords(session).add(start, encoded.target, outcome)
+    if sink is not None:
+        sink.predictions(prediction_table(session, start, encoded, times, outcome))
+        if blocks is not None:
+            sink.blocks(blocks)
+    return fault
+
+
+def _until_last_target(piece: pa.Table, waiting: pa.Table | None, target: str) -> tuple[pa.Table, pa.Table | None]:
+    """The rows up to the last one with a target, and those after it; not too many of them."""
+    together = piece if waiting is None else pa.concat_tables([waiting, piece])
+    known = np.flatnonzero(~compute.is_null(together[target]).to_numpy())
+    end = int(known[-1]) + 1 if len(known) else 0
+    if end == together.num_rows or together.num_rows - end > MOST_FORECASTS:
+        return together, None
+    return together.slice(0, end), together.slice(end)
+
+
+def finish(results: StreamResults, session: Session) -> StreamResults:
     """The results of a whole table; if no row of it could be judged, that is a fault."""
     if session.known or results.fault is not None:
         return results
@@ -233,7 +274,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         notes=list(session.notes),
         missing={name: count for name, count in session.encoder.missing.items() if count},
         constant_features=session.encoder.constant_columns,
-        features=session.encoder.names,
+        features=session.encoder.used_names,
         classes=session.encoder.classes,
         skipped_rounds=session.skipped,
         seconds=clock.seconds,

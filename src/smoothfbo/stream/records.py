@@ -5,16 +5,16 @@ import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
 from smoothfbo.stream.learner.learner import Outcome
-from smoothfbo.stream.reading import Features
+from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import Session
 
 
-def prediction_table(session: Session, start: int, encoded: Features, outcome: Outcome) -> pa.Table:
+def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array | None, outcome: Outcome) -> pa.Table:
     """`row` (from 1), the time if there is one, `target`, `prediction`, and the prediction of every reference."""
     rows = len(encoded.target)
     columns: dict[str, pa.Array] = {"row": pa.array(np.arange(start + 1, start + rows + 1))}
-    if encoded.time is not None:
-        columns["time"] = encoded.time
+    if time is not None:
+        columns["time"] = time
     columns["target"] = _values(session, encoded.target)
     for name, values in zip(session.methods, outcome.predictions, strict=True):
         columns["prediction" if name == "smoothfbo" else name] = _values(session, values)
@@ -77,13 +77,14 @@ class BlockRecords:
         session = self.session
         block = session.config.rows_per_block
         numbers = np.arange(session.blocks, session.blocks + len(counts))
+        delay = session.learner.spec.delay  # the losses of a block are known so much later
         memories = []
         for number, weights, loss in zip(numbers.tolist(), outcome.weights, means[0], strict=True):
             memory = effective_memory(weights, number)
             memories.append(memory)
             place = session.detector.update(memory, float(loss))
             if place is not None:
-                session.changes.append({"row": place * block + 1, "block": place, "seen_in_block": number})
+                session.changes.append({"row": place * block + 1, "block": place, "seen_in_block": number + delay})
         session.blocks += len(counts)
         columns = {
             "block": numbers,

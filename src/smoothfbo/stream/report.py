@@ -17,8 +17,8 @@ def build(folder: Path) -> Path:
     """All figures, and the page; returns the page's path."""
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     settings, page = config["config"], folder / "report.html"
-    stretches = _stretches(folder, summary)
-    first = [] if stretches is None else [next(charts.error_charts(stretches, summary))]
+    averages = _block_averages(folder, summary)
+    first = [] if averages is None else [next(charts.error_charts(averages, summary))]
     write_page(
         page,
         Page(
@@ -30,33 +30,33 @@ def build(folder: Path) -> Path:
                 f"{settings['predictor']} predictor. Every row is predicted before its target is used."
             ),
             lead=[*first, error_table(summary)],
-            sections=list(_sections(folder, config, summary, stretches)),
+            sections=list(_sections(folder, config, summary, averages)),
         ),
     )
     return page
 
 
-def _stretches(folder: Path, summary: dict[str, Any]) -> Any:
+def _block_averages(folder: Path, summary: dict[str, Any]) -> Any:
     """The blocks, averaged for the charts; None if there was no full block."""
     blocks = folder / "blocks.parquet"
-    return charts.read_stretches(blocks, summary["block"]) if blocks.exists() else None
+    return charts.read_averages(blocks, summary["block"]) if blocks.exists() else None
 
 
-def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], stretches: Any) -> Iterator[Section]:
+def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], averages: Any) -> Iterator[Section]:
     settings = config["config"]
     predictions = folder / "predictions.parquet"
     text = []
     if summary["fault"] is not None:
         text.append(f"The run ended before the end of the table: {summary['fault']}")
-    if stretches is None:
+    if averages is None:
         text.append("There was no full block, so nothing was learnt.")
     if text:
         yield Section("Warnings", text)
-    if stretches is not None:
-        yield Section("Errors over time", parts=list(charts.error_charts(stretches, summary))[1:])
-    if stretches is not None:
+    if averages is not None:
+        yield Section("Errors over time", parts=list(charts.error_charts(averages, summary))[1:])
+    if averages is not None:
         table = changes_table(summary["changes"], charts.times_of(predictions, [c["row"] for c in summary["changes"]]))
-        yield Section("How much of the past is trusted", parts=[*charts.memory_charts(stretches, summary), table])
+        yield Section("How much of the past is trusted", parts=[*charts.memory_charts(averages, summary), table])
     if predictions.exists():
         if summary["is_classification"]:
             shown: Any = confusion_table(charts.count_pairs(predictions))
@@ -171,6 +171,10 @@ def facts(summary: dict[str, Any]) -> list[str]:
     changes = [f"{change['row']:,}" for change in summary["changes"]]
     lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")
+    if summary.get("forecasts"):
+        lines.append(
+            f"The last {summary['forecasts']:,} rows have no target: they are predicted and no part of a saved learner."
+        )
     here = summary.get("table_rows", summary["rows"])  # runs of older versions do not say
     if here != summary["rows"]:
         lines.append(f"Only {here:,} of these rows are new: the errors are those of all rows since the learner began.")

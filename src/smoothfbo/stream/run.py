@@ -14,7 +14,7 @@ from smoothfbo.harness.study import Progress, Run
 from smoothfbo.stream.charts import label
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import TABLES, StreamFolder
-from smoothfbo.stream.pipeline import StreamProgress, at_the_end, best_reference, go_through, open_stream
+from smoothfbo.stream.pipeline import StreamProgress, best_reference, finish, open_stream, process_pieces
 from smoothfbo.stream.reading.reader import can_be_read_again
 from smoothfbo.stream.session import Session, save_session
 
@@ -29,7 +29,7 @@ def execute(run: Run) -> None:
     state = None if config.state is None else Path(config.state)
     _check_state(state)
     description = describe(config, run.command)
-    is_begun = _is_begun(folder, config, description)
+    is_begun = _holds_this_run(folder, config, description)
     if is_begun and folders.is_finished(folder):
         return
     opened = open_stream(config, state, StreamFolder(folder).snapshot if is_begun else None)
@@ -41,18 +41,20 @@ def execute(run: Run) -> None:
     def save(session: Session) -> None:
         sink.save_when_due(lambda path: save_session(session, path))
 
+    def save_last(session: Session) -> None:
+        sink.save(lambda path: save_session(session, path))
+
     def on_progress(progress: StreamProgress) -> None:
         run.on_progress(Progress(_line(progress), progress.rows, None, "rows", notes=progress.notes))
 
     with folders.alone(folder / "progress"), Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())
-        results = go_through(opened.session, pieces, sink, on_progress, save if is_file else None)
-        # From here on everything can be done again, as it is, by a run that resumes this snapshot.
-        sink.save(lambda path: save_session(opened.session, path))
+        # After `save_last` everything can be done again, as it is, by a run that resumes its snapshot.
+        results = process_pieces(opened.session, pieces, sink, on_progress, save if is_file else None, save_last)
         is_stopped = interruption.is_requested and results.fault is None
         if is_stopped and is_file:
             raise Stopped
-        results = at_the_end(results, opened.session)
+        results = finish(results, opened.session)
         if state is not None:
             save_session(opened.session, state)
         sink.join()
@@ -85,7 +87,7 @@ def _check_state(state: Path | None) -> None:
         raise UsageError(f"`state` {state}: the folder {state.parent} does not exist.")
 
 
-def _is_begun(folder: Path, config: StreamConfig, description: dict[str, Any]) -> bool:
+def _holds_this_run(folder: Path, config: StreamConfig, description: dict[str, Any]) -> bool:
     """Whether the folder holds this run already; another run in it, or one over other rows, is refused."""
     if not (folder / "config.json").exists():
         return False

@@ -11,12 +11,13 @@ from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
 from smoothfbo.stream.learner.learner import Learner, Outcome
-from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.specification import Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.features import MOST_CLASSES
 from smoothfbo.stream.reading.reader import OpenTable
+from smoothfbo.stream.rows import Rows
 
-FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is odd
+FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is named
 # What may differ between a run and the one that continues it.
 FREE = ("data", "sort", "missing", "state")
 
@@ -46,24 +47,22 @@ class Session:
     def notes(self) -> tuple[str, ...]:
         return (*self.schema.notes, *self.odd_values.values())
 
-    def look_for_odd_values(self, features: np.ndarray) -> None:
-        """A note, once for every column, on a value far from all others near it: it may stand for a missing one.
-
-        Features are standardised by all that was seen, so such a value makes its column small for a long time.
-        """
+    def look_for_odd_values(self, rows: Rows) -> None:
+        """A note, once for every column and the target, on a value far from all near it: it may stand for no value."""
         numeric = {column.name for column in self.schema.features if column.kind == "numeric"}
-        for index, name in enumerate(self.encoder.names):
-            known = int(np.sum(~np.isnan(features[:, index])))
-            if name not in numeric or name in self.odd_values or known < FEWEST_ROWS:
+        columns = {name: rows.features[:, i] for i, name in enumerate(self.encoder.names) if name in numeric}
+        if not self.schema.is_classification:
+            columns[self.schema.target] = rows.target
+        for name, values in columns.items():
+            if name in self.odd_values or np.sum(~np.isnan(values)) < FEWEST_ROWS:
                 continue
-            low, middle, high = np.nanpercentile(features[:, index], (25, 50, 75))
-            distance = np.nan_to_num(np.abs(features[:, index] - middle))
+            low, middle, high = np.nanpercentile(values, (25, 50, 75))
+            distance = np.nan_to_num(np.abs(values - middle))
             row = int(np.argmax(distance))
             if high > low and distance[row] > FAR * (high - low):
                 self.odd_values[name] = (
-                    f"column {name!r}, row {self.rows + row + 1:,}: {features[row, index]:g} is far from all else "
-                    f"(half of the values lie in {low:.4g} to {high:.4g}) and spoils the column for long; if it stands "
-                    "for a missing value, leave it empty"
+                    f"column {name!r}, row {self.rows + row + 1:,}: {values[row]:g} is far from all else (half of the "
+                    f"values lie in {low:.4g} to {high:.4g}); if it stands for a missing value, leave it empty"
                 )
 
     def add(self, target: np.ndarray, outcome: Outcome) -> None:
@@ -92,27 +91,17 @@ class Session:
 
 
 def specification(config: StreamConfig, encoder: Encoder) -> Specification:
-    """The learner that a configuration asks for, with room for the classes of the first block."""
+    """The learner that a configuration asks for, with room for the classes of the first rows."""
     schema = encoder.schema
-    if len(schema.classes) > MOST_CLASSES:
-        raise UsageError(f"column {schema.target!r} has more than {MOST_CLASSES} classes in the first block.")
     return Specification(
-        features=len(encoder.names),
-        outputs=max(len(schema.classes), 2) - 1 if schema.is_classification else 1,
+        features=encoder.width,
+        outputs=min(max(schema.classes, 2), MOST_CLASSES) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
-        block=config.rows_per_block,
-        rates=config.rates,
-        windows=tuple(config.windows),
-        smoothing=config.smoothing,
-        step=config.step,
-        ridge=config.ridge,
         with_references=config.references,
-        network=config.predictor == "network",
-        width=config.width,
-        network_blocks=config.network_blocks,
-        network_steps=config.network_steps,
-        network_rate=config.network_rate,
-        seed=config.seed,
+        lags=encoder.lag_columns,
+        delay=blocks_until_known(config.horizon, config.rows_per_block),
+        windows=tuple(config.windows),
+        **config.learner_options,
     )
 
 
@@ -133,10 +122,9 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         now, before = _options(config), content["options"]
         for name, value in now.items():
             if before[name] != value:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} is {value}, but {path} was learnt with {before[name]}.")
+                raise UsageError(f"`{name}` is {value}, but {path} was learnt with {before[name]}.")
         saved = content["schema"]
-        columns = tuple(Column(c["name"], c["kind"], tuple(c["levels"])) for c in saved["columns"])
+        columns = tuple(Column(c["name"], c["kind"], c["slots"]) for c in saved["columns"])
         rest: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"
         }

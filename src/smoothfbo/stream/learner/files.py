@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.learner.learner import Learner, Rows, double_precision
+from smoothfbo.harness import store
+from smoothfbo.stream.learner.learner import Learner, double_precision
 from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.rows import Rows
 
 FORMAT = "smoothfbo learner"
-VERSION = 1
+VERSION = 2
 
 
 def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
@@ -32,15 +33,7 @@ def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
     }
     arrays |= {f"pending.{name}": column for name, column in learner.pending._asdict().items()}
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    temporary = path.with_name(f".partial-{path.name}")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, header=text, **arrays)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    store.write(path, lambda partial: _write_arrays(partial, header=text, **arrays))
 
 
 def load(path: Path) -> tuple[Learner, dict[str, Any]]:
@@ -65,6 +58,11 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
         return learner, header["content"]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
+
+
+def _write_arrays(path: Path, **arrays: Any) -> None:
+    with open(path, "wb") as file:  # NumPy adds a suffix to the name of a path, not of a file
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _name(key: Any) -> str:
@@ -93,7 +91,7 @@ def _check_pending(learner: Learner) -> None:
     rows = {column.shape[0] for column in learner.pending}
     if (
         len(rows) != 1
-        or rows.pop() >= learner.spec.block
+        or rows.pop() >= learner.spec.rows * (learner.spec.delay + 1)
         or learner.pending.features.shape[1:] != (learner.spec.features,)
     ):
-        raise ValueError("the rows of the last block do not fit")
+        raise ValueError("the rows that wait do not fit")

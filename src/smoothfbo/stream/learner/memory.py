@@ -29,7 +29,7 @@ class Memory(NamedTuple):
     blocks: Int[Array, ""]
 
 
-def no_memory(size: int, rates: int, windows: tuple[int, ...]) -> Memory:
+def empty_memory(size: int, rates: int, windows: tuple[int, ...]) -> Memory:
     return Memory(
         jnp.zeros(size),
         jnp.ones(size),

@@ -22,7 +22,7 @@ class Moments(NamedTuple):
         return jnp.where(variance > noise, jnp.sqrt(jnp.maximum(variance, 0)), 1)
 
 
-def no_moments(columns: int) -> Moments:
+def empty_moments(columns: int) -> Moments:
     return Moments(jnp.zeros(columns), jnp.zeros(columns), jnp.zeros(columns))
 
 

@@ -23,6 +23,7 @@ from smoothfbo.hypergradients import Functional
 from smoothfbo.online import Online
 from smoothfbo.problem import Problem
 from smoothfbo.smoothing import window_average
+from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.types import Number
 
 # Chosen on the first fifth of the electricity stream among 4, 8, 16, with the squared error and the expected error.
@@ -97,8 +98,10 @@ def keep_in_range(outer: Float[Array, " rates"], depth: float) -> Float[Array, "
     return jnp.clip(outer - jnp.max(outer), -depth, 0)
 
 
-def linear(outputs: int, ridge: float) -> Linear:
+def linear(outputs: int, ridge: float) -> Linear | LinearOfOutputs:
     """h(x) = Wx in the standardised features and a constant, fitted in closed form."""
+    if outputs > 1:
+        return LinearOfOutputs(outputs, ridge)
     return Linear(lambda x: x, prediction=jnp.zeros(outputs), ridge=ridge)
 
 
@@ -114,7 +117,7 @@ def network(features: int, outputs: int, width: int, rate: float, steps: int) ->
 
 def learning_algorithm(
     problem: Problem,
-    predictor: Linear | Network,
+    predictor: Linear | LinearOfOutputs | Network,
     window: Number,
     capacity: int,
     step: float,

@@ -13,39 +13,61 @@ from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
 from smoothfbo.problem import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
+from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
+from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
     Memory,
     change_units,
-    no_memory,
+    empty_memory,
     remember,
     representative_rows,
     second_moments,
 )
-from smoothfbo.stream.learner.moments import Moments, extend, no_moments, standardise
-from smoothfbo.stream.learner.rows import RowMemory, add_rows, no_rows, row_samples
-from smoothfbo.stream.learner.specification import Specification
-
-
-class Block(NamedTuple):
-    """Rows as they arrive. `target` is a number, or the index of a class; NaN where it is missing.
-
-    `previous` is the newest target that is known when the row is predicted, NaN if there is none.
-    """
-
-    features: Float[Array, "*blocks rows columns"]
-    target: Float[Array, "*blocks rows"]
-    previous: Float[Array, "*blocks rows"]
+from smoothfbo.stream.learner.moments import Moments, empty_moments, extend, standardise
+from smoothfbo.stream.learner.rolling import (
+    RawRows,
+    RollingRidge,
+    add_raw_rows,
+    empty_raw_rows,
+    empty_rolling_ridge,
+    fit_rolling_ridge,
+    last_blocks,
+    predict_rolling_ridge,
+    rolling_blocks,
+)
+from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
+from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
+from smoothfbo.stream.learner.units import (
+    PATIENCE,
+    PATIENCE_FOR_LAGS,
+    REAL,
+    TargetRange,
+    Units,
+    accept,
+    empty_target_range,
+    empty_units,
+    observe,
+    observe_target,
+    other_units,
+    usable,
+)
+from smoothfbo.stream.rows import Rows
 
 
 class LearnerState(NamedTuple):
     """All that the next block needs. `learners` has a first axis: SmoothFBO and, as a reference, FBO."""
 
+    units: Units
     features: Moments
+    targets: TargetRange
     target: Moments
     memory: Memory
     rows: RowMemory | None  # only for a network
+    raw: RawRows
     learners: State
     references: Float[Array, "references outputs coefficients"]
+    rolling: RollingRidge | None  # only with references
+    calibration: Calibration | None  # only for classes
 
 
 class BlockResult(NamedTuple):
@@ -71,25 +93,29 @@ class Rounds:
         self.retention = bilevel.retention_rates(spec.rates)
         self.smoothing = (spec.smoothing, 1) if spec.with_references else (spec.smoothing,)
         self.problem = bilevel.bilevel_problem(spec.is_classification)
-        self.predictor: Linear | Network = bilevel.linear(spec.outputs, spec.ridge)
-        if spec.network:
+        self.predictor: Linear | LinearOfOutputs | Network = bilevel.linear(spec.outputs, spec.ridge)
+        if spec.is_network:
             inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
             self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
+        self._rolling_blocks = rolling_blocks(spec.rows)
+        self._is_lag = [spec.lags[0] <= column < spec.lags[1] for column in range(spec.features)]
+        # The reference that says what was seen last stands at the end.
+        self._last_value = len(spec.reference_names) if spec.with_references else -1
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
     def init(self) -> LearnerState:
         spec = self.spec
-        memory = no_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
-        rows = no_rows(spec.network_blocks, spec.block, spec.features + 1, spec.outputs) if spec.network else None
+        memory = empty_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
+        rows = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
         # The shapes of a round, with some curvature, for the checks of the algorithm.
         example = jnp.ones((spec.rates, spec.size, spec.size)) + jnp.eye(spec.size)
-        shown = no_rows(spec.network_blocks, spec.block, spec.features + 1, spec.outputs) if spec.network else None
+        shown = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
         if shown is not None:
             shown = shown._replace(inputs=jnp.ones_like(shown.inputs), known=jnp.ones_like(shown.known))
-        block_rows = jnp.ones((spec.block, spec.features + 1)), jnp.ones((spec.block, spec.outputs))
+        block_rows = jnp.ones((spec.rows, spec.features + 1)), jnp.ones((spec.rows, spec.outputs))
         data = Data(
             self._inner_samples(example, shown),
-            self._outer_samples(example[0], *block_rows, jnp.ones(spec.block), jnp.ones(())),
+            self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
         keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
         states = [
@@ -98,32 +124,44 @@ class Rounds:
         ]
         count = spec.rates + len(spec.windows) if spec.with_references else 0
         return LearnerState(
-            features=no_moments(spec.features),
-            target=no_moments(spec.outputs),
+            units=empty_units(spec.features),
+            features=empty_moments(spec.features),
+            targets=empty_target_range(),
+            target=empty_moments(spec.outputs),
             memory=memory,
             rows=rows,
+            raw=empty_raw_rows(
+                max(PATIENCE, self._rolling_blocks if spec.with_references else 0), spec.rows, spec.features
+            ),
             learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
+            rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
+            calibration=uncalibrated() if spec.is_classification else None,
         )
 
     def _advance(
-        self, state: LearnerState, blocks: Block, count: Int[Array, ""], learn: Int[Array, ""]
+        self, state: LearnerState, blocks: Rows, late: Rows | None, count: Int[Array, ""], learn: Int[Array, ""]
     ) -> tuple[LearnerState, BlockResult]:
-        """Predict the first `count` blocks one after the other and learn from the first `learn` of them.
+        """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `blocks` has room for more; how many are used is traced, so one program serves long files and single rows, and
-        gives the same bits for both.
+        `late` are the blocks that are learnt; None if they are those that are predicted. There is room for more; how
+        many are used is traced, so one program serves long files and single rows, and gives the same bits for both.
         """
 
         def one(index: Array, carry: tuple[LearnerState, BlockResult]) -> tuple[LearnerState, BlockResult]:
             state, results = carry
-            block = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
+            block = _block(blocks, index)
             outputs, result = self._predict(state, block)
-            state, finite = jax.lax.cond(
-                index < learn,
-                lambda: self._learn(state, block, outputs),
-                lambda: (state, jnp.asarray(True)),
-            )
+
+            def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
+                if late is None:
+                    return self._learn(state, block, outputs)
+                # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
+                # of the fit before it.
+                known = _block(late, index)
+                return self._learn(state, known, self._predict(state, known)[0])
+
+            state, finite = jax.lax.cond(index < learn, learn_one, lambda: (state, jnp.asarray(True)))
             result = result._replace(finite=finite)
             results = jax.tree.map(
                 lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
@@ -136,9 +174,9 @@ class Rounds:
         empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
-    def _predict(self, state: LearnerState, block: Block) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
+    def _predict(self, state: LearnerState, block: Rows) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
         spec = self.spec
-        inputs = _with_constant(standardise(block.features, state.features, spec.clip))
+        inputs = _with_constant(standardise(usable(state.units, block.features), state.features, CLIP))
         lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
             state.learners.estimator.inner.params
         )
@@ -147,15 +185,22 @@ class Rounds:
         outputs = jnp.concatenate([lanes, references])
         if not spec.is_classification:
             outputs = outputs * state.target.spread + state.target.mean
+        if state.rolling is not None:
+            outputs = jnp.concatenate([outputs, predict_rolling_ridge(state.rolling, block.features)[None]])
         # Before anything was learnt, every method says what it saw last.
         outputs = jnp.where(state.memory.blocks > 0, outputs, previous)
         if spec.with_references:
             outputs = jnp.concatenate([outputs, previous[None]])
         if spec.is_classification:
-            scores = jnp.concatenate([1 - jnp.sum(outputs, axis=2, keepdims=True), outputs], axis=2)
+            scores = _with_first(outputs)
             predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
         else:
             scores, predictions = outputs, outputs[:, :, 0]
+        if spec.is_classification:
+            # A class may have been seen before there is an output for it.
+            says_previous = (state.memory.blocks == 0) | (jnp.arange(len(predictions)) == self._last_value)
+            says_previous = says_previous[:, None] & ~jnp.isnan(block.previous)
+            predictions = jnp.where(says_previous, block.previous, predictions)
         # Before the first target nothing can be said.
         nothing = jnp.isnan(block.previous) & (state.memory.blocks == 0)
         predictions = jnp.where(nothing, jnp.nan, predictions)
@@ -179,12 +224,15 @@ class Rounds:
         return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
 
     def _learn(
-        self, state: LearnerState, block: Block, played: Float[Array, "lanes rows outputs"]
+        self, state: LearnerState, block: Rows, played: Float[Array, "lanes rows outputs"]
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
-        known = ~jnp.isnan(block.target)
+        targets, known = state.targets, ~jnp.isnan(block.target)
+        if not spec.is_classification:
+            targets, known = observe_target(state.targets, block.target)
         target = self._target(jnp.where(known, block.target, 0))
-        features = extend(state.features, block.features, ~jnp.isnan(block.features))
+        units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
+        features = extend(state.features, counting, ~jnp.isnan(counting))
         moments = state.target
         if not spec.is_classification:
             moments = extend(state.target, target, known[:, None])
@@ -198,7 +246,7 @@ class Rounds:
             origin=jnp.where(is_first, centre, state.memory.origin),
             unit=jnp.where(is_first, spread, state.memory.unit),
         )
-        inputs = _with_constant(standardise(block.features, features, spec.clip))
+        inputs = _with_constant(standardise(counting, features, CLIP))
         goal = (target - moments.mean) / moments.spread
         z = jnp.concatenate([inputs, goal], axis=1)
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
@@ -238,7 +286,77 @@ class Rounds:
         references = state.references
         if spec.with_references:
             references = self._closed_forms(jnp.concatenate([means, current(memory.windows)]))
-        return LearnerState(features, moments, memory, rows, learners, references), jnp.all(finite)
+        raw = add_raw_rows(state.raw, block.features, block.target)
+        new = LearnerState(
+            units=units,
+            features=features,
+            targets=targets,
+            target=moments,
+            memory=memory,
+            rows=rows,
+            raw=raw,
+            learners=learners,
+            references=references,
+            rolling=self._roll(raw) if spec.with_references else None,
+            calibration=self._calibrate(state, played[0], target, mask),
+        )
+        units = jax.lax.cond(jnp.any(units.odd > 0), lambda: self._decide(new), lambda: units)
+        return new._replace(units=units), jnp.all(finite)
+
+    def _decide(self, state: LearnerState) -> Units:
+        """What became of odd columns, by the loss on their odd blocks: a real move, another unit, or not known yet.
+
+        A real move if predictions are much better with the values than without; at once. Another unit if, after enough
+        blocks, they are better with the values mapped to what they were before.
+        """
+        units, is_lag = state.units, jnp.asarray(self._is_lag, bool)
+        recent, targets = last_blocks(state.raw, PATIENCE)
+        other = other_units(units, recent)
+        known = ~jnp.isnan(targets)
+        goal = self._target(jnp.where(known, targets, 0).ravel())
+        if not self.spec.is_classification:
+            goal = (goal - state.target.mean) / state.target.spread
+        predict = self.predictor.bind(jax.tree.map(lambda leaf: leaf[0], state.learners.estimator.inner.params))
+        without = usable(units, recent).reshape(-1, self.spec.features)
+
+        def loss(column: Array, values: Array) -> Array:
+            """On the odd blocks of a column, if it alone has these values."""
+            inputs = _with_constant(standardise(without.at[:, column].set(values), state.features, CLIP))
+            squares = jnp.sum((jax.vmap(predict)(inputs) - goal) ** 2, axis=1).reshape(known.shape)
+            is_odd = jnp.arange(PATIENCE, dtype=jnp.int32) >= PATIENCE - units.odd[column]
+            return jnp.sum(jnp.where(known & is_odd[:, None], squares, 0))
+
+        def losses(column: Array) -> Float[Array, " 3"]:
+            here = recent[:, :, column].ravel()
+            choices = [units.factor[column] * here + units.shift[column]]
+            choices += [other.factor[column] * here + other.shift[column], jnp.full_like(here, jnp.nan)]
+            return jax.vmap(lambda values: loss(column, values))(jnp.stack(choices))
+
+        as_is, mapped, missing = jax.lax.map(losses, jnp.arange(self.spec.features, dtype=jnp.int32)).T
+        is_due = units.odd >= jnp.where(is_lag, PATIENCE_FOR_LAGS, PATIENCE)
+        is_real = (units.odd > 0) & (as_is < REAL * missing)
+        return accept(units, other, recent, is_due | is_real, is_due & (mapped < as_is) & ~is_lag)
+
+    def _roll(self, raw: RawRows) -> RollingRidge:
+        features, targets = raw.features, raw.target
+        if self._rolling_blocks < PATIENCE:
+            features, targets = last_blocks(raw, self._rolling_blocks)
+        targets = targets.ravel()
+        known = ~jnp.isnan(targets)
+        goal = self._target(jnp.where(known, targets, 0))
+        rows = features.reshape(-1, self.spec.features)
+        return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
+
+    def _calibrate(self, state: LearnerState, played: Array, target: Array, mask: Array) -> Calibration | None:
+        """The sharpness of SmoothFBO's probabilities, after a block that it had predicted."""
+        if state.calibration is None:
+            return None
+        p = self.spec.constant + 1
+        rows = state.memory.decayed[-1, self.spec.constant, p:]  # of every class, in all of the past
+        seen = jnp.concatenate([jnp.ones(1, bool), rows > 0])
+        # Before the first block was learnt nothing was predicted.
+        mask = jnp.where(state.memory.blocks > 0, mask, 0)
+        return calibrate(state.calibration, _with_first(played), _with_first(target), mask, seen)
 
     def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
         """The predictor under the new weights and with the newest block: the one that predicts the next block."""
@@ -275,7 +393,7 @@ class Rounds:
 
     def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
         """The newest block; its mean loss is divided by `scale`."""
-        if self.spec.network or self.spec.is_classification:
+        if self.spec.is_network or self.spec.is_classification:
             factor = known * (known.shape[0] / jnp.maximum(jnp.sum(known), 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
@@ -285,9 +403,7 @@ class Rounds:
 
     def _algorithm(self, window: Int[Array, ""]) -> Online:
         spec = self.spec
-        return bilevel.learning_algorithm(
-            self.problem, self.predictor, window, spec.smoothing, spec.step, spec.limit, spec.depth
-        )
+        return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
 
 
 def grow(old: PyTree, new: PyTree) -> PyTree:
@@ -298,7 +414,18 @@ def grow(old: PyTree, new: PyTree) -> PyTree:
             return former
         return fresh.at[tuple(slice(0, n) for n in former.shape)].set(former)
 
-    return jax.tree.map(fill, old, new)
+    # By position: a network's tree says how many outputs it has, so the two trees differ in that.
+    leaves, structure = jax.tree.flatten(new)
+    return jax.tree.unflatten(structure, [fill(*pair) for pair in zip(jax.tree.leaves(old), leaves, strict=True)])
+
+
+def _block(blocks: Rows, index: Array) -> Rows:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
+
+
+def _with_first(outputs: Float[Array, "*rows outputs"]) -> Float[Array, "*rows classes"]:
+    """The first class has no output of its own: its score is 1 − Σ of the others."""
+    return jnp.concatenate([1 - jnp.sum(outputs, axis=-1, keepdims=True), outputs], axis=-1)
 
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:

@@ -18,7 +18,7 @@ class RowMemory(NamedTuple):
     blocks: Int[Array, ""]
 
 
-def no_rows(length: int, block: int, coefficients: int, outputs: int) -> RowMemory:
+def empty_rows(length: int, block: int, coefficients: int, outputs: int) -> RowMemory:
     return RowMemory(
         jnp.zeros((length, block, coefficients)),
         jnp.zeros((length, block, outputs)),

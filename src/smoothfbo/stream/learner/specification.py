@@ -2,53 +2,39 @@
 
 from dataclasses import dataclass
 
+from smoothfbo.stream.options import LearnerOptions, default_block
 
-def default_block(is_classification: bool) -> int:
-    """Rows of a block. Classes gain more from quick changes than they lose by the noise of small blocks.
-
-    Chosen on six generated streams and the first fifth of the electricity data: error rates with 4, 8, 16, 32 rows are
-    on average 0.1113, 0.1106, 0.1122, 0.1147.
-    """
-    return 8 if is_classification else 16
+LIMIT = 1.0  # of the entries of a smoothed gradient
+DEPTH = 6.0  # the largest difference of log-weights
+CLIP = 10.0  # standardised features are cut here
 
 
-@dataclass(frozen=True)
-class Specification:
-    """Shapes and numbers of a learner; two learners with equal specifications can exchange their states."""
+@dataclass(frozen=True, kw_only=True)
+class Specification(LearnerOptions):
+    """Options and shapes of a learner; two learners with equal specifications can exchange their states."""
 
     features: int
     """Columns of the input."""
     outputs: int
     """Entries of a prediction: 1 in regression, one less than the classes there is room for in classification."""
     is_classification: bool
-    block: int = 16
-    """Rows of a block, i.e. of a round."""
-    rates: int = 10
-    """Forgetting rates 1 − 2^−k, with 0 (newest block) and 1 (all of the past)."""
-    windows: tuple[int, ...] = (4, 16, 64)
-    """Uniform windows among the references, in blocks."""
-    smoothing: int = 5
-    """Window of SmoothFBO, in rounds."""
-    step: float = 0.5
-    """Outer step."""
-    limit: float = 1.0
-    """Bound of a smoothed gradient's entries."""
-    depth: float = 6.0
-    """Largest difference of log-weights."""
-    ridge: float = 1e-3
-    """Penalty on the coefficients, in standardised units."""
-    clip: float = 10.0
-    """Standardised features are cut here."""
     with_references: bool = True
     """Whether the references are computed."""
-    network: bool = False
-    """A network in place of the linear predictor."""
-    width: int = 32
-    network_blocks: int = 64
-    """Blocks of rows that are kept for the network."""
-    network_steps: int = 10
-    network_rate: float = 3e-3
-    seed: int = 0
+    windows: tuple[int, ...] = ()
+    """Uniform windows among the references, in blocks."""
+    lags: tuple[int, int] = (0, 0)
+    """Which columns are lags of the target: from the first number up to the second."""
+    delay: int = 0
+    """A block is learnt after this many more blocks were predicted: its targets are not known before."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block, i.e. of a round."""
+        return self.block or default_block(self.is_classification)
+
+    @property
+    def is_network(self) -> bool:
+        return self.predictor == "network"
 
     @property
     def constant(self) -> int:
@@ -72,5 +58,14 @@ class Specification:
             *memories,
             "all_past",
             *(f"window_{window}" for window in self.windows),
+            "rolling_ridge",
             "last_value",
         )
+
+
+def blocks_until_known(horizon: int, rows: int) -> int:
+    """⌈(horizon − 1)/rows⌉: how many blocks late a whole block of targets is known.
+
+    When the first row t of a block is predicted, the newest known target is that of row t − horizon.
+    """
+    return -(-(horizon - 1) // rows)

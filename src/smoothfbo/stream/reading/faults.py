@@ -10,6 +10,8 @@ from smoothfbo.stream.reading.schema import Schema, is_number
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
+LARGEST = 1e100  # squares of numbers, and their sums, must be finite
+
 
 def good_rows(
     table: pa.Table, schema: Schema, done: int, missing: str, source: str
@@ -21,8 +23,10 @@ def good_rows(
         values = table[column.name]
         if column.kind == "numeric":
             faults += _first(compute.is_inf(values), f"column {column.name!r}: an infinite value")
+            large = compute.and_(compute.greater(compute.abs(values), LARGEST), compute.is_finite(values))
+            faults += _first(large, f"column {column.name!r}: a value beyond ±{LARGEST:g}, whose square is too large")
         if missing == "error":
-            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (--missing error)")
+            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (`missing` is error)")
         elif column.name == schema.time:
             faults += _first(compute.is_null(values), f"column {column.name!r}: a missing time")
     if not faults:

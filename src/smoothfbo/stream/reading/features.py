@@ -1,6 +1,6 @@
 """From columns to numbers: one-hot levels, lags of the target, the calendar; missing values from the past."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,26 +8,14 @@ import pyarrow.compute
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.reading.schema import Schema, class_name
+from smoothfbo.stream.rows import Rows
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 DAY = 86_400_000_000  # microseconds
 MOST_CLASSES = 64
+MOST_MARKED_CLASSES = 8  # whose lags are features
 PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
-
-
-class Features(NamedTuple):
-    """Encoded rows.
-
-    - `target`: a number or the index of a class, NaN where it is missing.
-    - `previous`: the newest target that is known when the row is predicted.
-    - `time`: None without a time column.
-    """
-
-    features: np.ndarray
-    target: np.ndarray
-    previous: np.ndarray
-    time: pa.Array | None
 
 
 class Encoder:
@@ -38,7 +26,8 @@ class Encoder:
 
     def __init__(self, schema: Schema, lags: tuple[int, ...], horizon: int, source: str = "the table"):
         self.schema, self.lags, self.horizon, self.source = schema, lags, horizon, source
-        self.classes = list(schema.classes)
+        self.classes: list[str] = []  # in order of appearance
+        self.levels: dict[str, list[str]] = {c.name: [] for c in schema.features if c.kind == "categorical"}
         self.rows = 0
         self.missing = {column.name: 0 for column in schema.columns}
         self.last_time: int | float | None = None
@@ -46,31 +35,52 @@ class Encoder:
         self._has_calendar = time is not None and time.kind == "time"
         if time is not None and time.kind == "categorical":
             raise UsageError(
-                f"--time {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
+                f"`time` {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
             )
-        self.names = self._names()
+        self.width = len(self.names)
         # The newest targets, as far back as a lag reaches; NaN before the first row. Never missing after it.
         self._history = np.full(max([horizon, *(horizon + lag - 1 for lag in lags)]), np.nan)
-        self._last = np.full(len(self.names), np.nan)
-        self._lowest, self._highest = np.full(len(self.names), np.inf), np.full(len(self.names), -np.inf)
+        self._last = np.full(self.width, np.nan)
+        self._lowest, self._highest = np.full(self.width, np.inf), np.full(self.width, -np.inf)
 
-    def _names(self) -> list[str]:
-        names = []
+    @property
+    def names(self) -> list[str | None]:
+        """The names of the features; None where there is room for a level, or a class, that has not come yet."""
+        names: list[str | None] = []
         for column in self.schema.features:
             if column.kind == "numeric":
                 names.append(column.name)
             elif column.kind == "categorical":
-                names += [f"{column.name}={level}" for level in (*column.levels, "other")]
-        target = self.schema.target
-        marks = [f"={name}" for name in self._marked_classes()] if self.schema.is_classification else [""]
-        names += [f"{target}[-{lag}]{mark}" for lag in self._offsets() for mark in marks]
+                names += [f"{column.name}={level}" for level in self.levels[column.name]]
+                names += [None] * (column.slots - len(self.levels[column.name]))
+                names.append(f"{column.name}=other")
+        target, marks = self.schema.target, [""]
+        if self.schema.is_classification:
+            marks = [f"={name}" for name in self.classes[1 : self._marked_classes + 1]]
+        for offset in self._offsets():
+            names += [f"{target}[-{offset}]{mark}" for mark in marks]
+            names += [None] * (self._marked_classes - len(marks))
         if self._has_calendar:
             names += [f"{part} of {period}" for period in PERIODS for part in ("sine", "cosine")]
         return names
 
-    def _marked_classes(self) -> list[str]:
-        """Classes whose lags are features: those of the first rows but one, and at least one (the next to appear)."""
-        return list(self.schema.classes[1:]) or ["second class"]
+    @property
+    def lag_columns(self) -> tuple[int, int]:
+        """Which features are lags of the target: from the first number up to the second."""
+        stop = self.width - (2 * len(PERIODS) if self._has_calendar else 0)
+        return stop - len(self.lags) * self._marked_classes, stop
+
+    @property
+    def used_names(self) -> list[str]:
+        return [name for name in self.names if name is not None]
+
+    @property
+    def _marked_classes(self) -> int:
+        """How many classes have a feature for each lag: as many as came first, but the very first; 1 in regression.
+
+        Bounded, because the time of a round grows with the square of the number of features.
+        """
+        return min(max(self.schema.classes - 1, 1), MOST_MARKED_CLASSES)
 
     def _offsets(self) -> list[int]:
         """How many rows back the lags reach: lag 1 is the newest target that is known."""
@@ -79,10 +89,11 @@ class Encoder:
     @property
     def constant_columns(self) -> list[str]:
         """Features that have not varied so far."""
-        return [name for name, low, high in zip(self.names, self._lowest, self._highest, strict=True) if low >= high]
+        columns = zip(self.names, self._lowest, self._highest, strict=True)
+        return [name for name, low, high in columns if name is not None and low >= high]
 
-    def encode(self, table: pa.Table) -> tuple[Features, UsageError | None]:
-        """The rows before the first one whose time goes back or that has one class too many, and the fault."""
+    def encode(self, table: pa.Table) -> tuple[Rows, pa.Array | None, UsageError | None]:
+        """The rows before the first one whose time goes back or that has one class too many; their times; the fault."""
         table, crowd = self._before_crowd(table)
         time, fault = self._time(table)
         if fault is not None:
@@ -101,16 +112,19 @@ class Encoder:
         self._history = filled[len(filled) - len(self._history) :]
         self.rows += len(target)
         shown = None if self.schema.time is None else table[self.schema.time].combine_chunks()
-        return Features(features, target, previous, shown), fault
+        return Rows(features, target, previous), shown, fault
 
     def _column(self, table: pa.Table, name: str) -> np.ndarray:
         column, values = self.schema.column(name), table[name]
         self.missing[name] += values.null_count
         if column.kind == "numeric":
             return values.to_numpy().astype(np.float64)[:, None]
-        indices = compute.index_in(values, pa.array(column.levels, pa.string()))
-        indices = compute.fill_null(indices, len(column.levels)).to_numpy()
-        marks = (indices[:, None] == np.arange(len(column.levels) + 1)).astype(np.float64)
+        levels = self.levels[name]
+        new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
+        levels += new[: column.slots - len(levels)]  # in order of appearance
+        indices = compute.index_in(values, pa.array(levels, pa.string()))
+        indices = compute.fill_null(indices, column.slots).to_numpy()
+        marks = (indices[:, None] == np.arange(column.slots + 1)).astype(np.float64)
         marks[compute.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
         return marks
 
@@ -139,7 +153,7 @@ class Encoder:
         row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
         return table.slice(0, row), UsageError(
             f"{self.source}, row {self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
-            "classes; if they are numbers, say --task regression."
+            "classes; if they are numbers, set `task` to regression."
         )
 
     def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
@@ -148,7 +162,7 @@ class Encoder:
             start = len(self._history) - offset
             lagged = filled[start : start + rows]
             if self.schema.is_classification:
-                marks = (lagged[:, None] == np.arange(1, len(self._marked_classes()) + 1)).astype(np.float64)
+                marks = (lagged[:, None] == np.arange(1, self._marked_classes + 1)).astype(np.float64)
                 marks[np.isnan(lagged)] = np.nan
                 parts.append(marks)
             else:
@@ -172,9 +186,8 @@ class Encoder:
             return None, None
         values = table[self.schema.time]
         if self._has_calendar:
-            values = values.cast(
-                pa.timestamp("us", values.type.tz) if pa.types.is_timestamp(values.type) else pa.timestamp("us")
-            )
+            zone = values.type.tz if pa.types.is_timestamp(values.type) else None
+            values = values.cast(pa.timestamp("us", zone), safe=False)  # nanoseconds are dropped
             time = values.cast(pa.int64()).to_numpy()
         else:
             time = values.to_numpy()
@@ -188,13 +201,14 @@ class Encoder:
         row, shown = int(back[0]), table[self.schema.time][int(back[0])]
         return good, UsageError(
             f"{self.source}, row {self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the row above; "
-            "rows must be in time order (--sort sorts files)."
+            "rows must be in time order (`sort` sorts files)."
         )
 
     def state(self) -> dict[str, Any]:
         return {
             "rows": self.rows,
             "classes": list(self.classes),
+            "levels": {name: list(levels) for name, levels in self.levels.items()},
             "missing": dict(self.missing),
             "last_time": self.last_time,
             "history": self._history.tolist(),
@@ -206,6 +220,7 @@ class Encoder:
     def restore(self, state: dict[str, Any]) -> None:
         self.rows, self.classes, self.last_time = state["rows"], list(state["classes"]), state["last_time"]
         self.missing = dict(state["missing"])
+        self.levels = {name: list(levels) for name, levels in state["levels"].items()}
         self._history, self._last = np.array(state["history"]), np.array(state["last"])
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
 

@@ -14,6 +14,7 @@ from smoothfbo.stream.reading.schema import Schema, check_names, infer_schema
 from smoothfbo.stream.reading.text import TextTable
 
 Missing = Literal["impute", "error"]
+FIRST_ROWS = 1000  # from which the kinds of the columns, and the task, are inferred
 
 
 @runtime_checkable
@@ -22,8 +23,11 @@ class Source(Protocol):
 
     name: str
 
-    def first(self, rows: int) -> pa.Table:
-        """The first rows, with inferred types; they are delivered by `portions` again."""
+    def first(self, rows: int, least: int) -> pa.Table:
+        """The first rows, with inferred types; they are delivered by `portions` again.
+
+        A slow source may give fewer than `rows`, but no fewer than `least` unless there are no more.
+        """
         ...
 
     def portions(self, schema: Schema) -> Iterator[pa.Table]: ...
@@ -42,7 +46,8 @@ class ParquetTable:
             raise UsageError(f"{path} is not a Parquet file, or it is truncated: {_first_line(error)}.") from error
         check_names(list(self._file.schema_arrow.names), path)
 
-    def first(self, rows: int) -> pa.Table:
+    def first(self, rows: int, least: int) -> pa.Table:
+        del least
         return next(self._read(rows), self._file.schema_arrow.empty_table())
 
     def portions(self, schema: Schema) -> Iterator[pa.Table]:
@@ -70,7 +75,8 @@ class MemoryTable:
         self.name, self._table = name, table
         check_names(table.column_names, name)
 
-    def first(self, rows: int) -> pa.Table:
+    def first(self, rows: int, least: int) -> pa.Table:
+        del least
         return self._table.slice(0, rows)
 
     def portions(self, schema: Schema) -> Iterator[pa.Table]:
@@ -127,14 +133,14 @@ def open_table(
     sort: bool = False,
     schema: Schema | None = None,
 ) -> OpenTable:
-    """Open a table. Its schema comes from the first `block` rows, or is the `schema` of a table before it.
+    """Open a table of at least `block` rows. Its schema is inferred from the first rows, or that of a table before.
 
     `sort` holds the whole file in memory to sort it by `time`.
     """
     source = open_source(path)
     choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore}
     try:
-        first = source.first(block)
+        first = source.first(FIRST_ROWS, block)
         if schema is not None:
             _check_same_columns(schema, first.column_names, source.name)
             known = OpenTable(source, schema, missing)
@@ -144,11 +150,11 @@ def open_table(
         inferred = infer_schema(first, **choices)
         if sort:
             source = _in_order(OpenTable(source, inferred, missing))
-            first = source.first(block)  # other rows are first now
+            first = source.first(FIRST_ROWS, block)  # other rows are first now
             inferred = infer_schema(first, **{**choices, "time": inferred.time, "ignore": ()})
         if first.num_rows < block:
             raise UsageError(
-                f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller --block."
+                f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller `block`."
             )
     except UsageError:
         source.close()
@@ -160,7 +166,7 @@ def _in_order(table: OpenTable) -> MemoryTable:
     """The whole table in memory, sorted by its time column."""
     time, name = table.schema.time, table.source.name
     if name == "standard input" or time is None:
-        raise UsageError("--sort needs a file and a time column (--time); standard input cannot be sorted.")
+        raise UsageError("`sort` needs a file and a time column (`time`); standard input cannot be sorted.")
     return MemoryTable(pa.concat_tables(table).sort_by(time), name)
 
 

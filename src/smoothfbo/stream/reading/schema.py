@@ -12,17 +12,19 @@ from smoothfbo.errors import UsageError
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 Kind = Literal["numeric", "categorical", "time"]
-MOST_LEVELS = 20
+MOST_LEVELS = 20  # of a column that get a feature each
+FEWEST_SLOTS = 8  # of a column that has fewer levels in the first rows: new ones may come
 MOST_INFERRED_CLASSES = 10
+FEWEST_OF_A_CLASS = 5  # rows, on average, if integers are to be classes
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column and, if it is categorical, the levels that get a feature each; all others share "other"."""
+    """A column and, if it is categorical, how many levels get a feature each, as they come; all others share one."""
 
     name: str
     kind: Kind
-    levels: tuple[str, ...] = ()
+    slots: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Schema:
     target: str
     time: str | None
     is_classification: bool
-    classes: tuple[str, ...]  # those of the first rows
+    classes: int  # how many there are in the first rows; 0 in regression
     notes: tuple[str, ...]
 
     def column(self, name: str) -> Column:
@@ -65,7 +67,7 @@ def find_column(name: str, names: list[str], option: str) -> str:
     near = near or difflib.get_close_matches(name.lower(), [other.lower() for other in names], n=1, cutoff=0.5)
     near = [other for other in names if near and other.lower() == near[0].lower()]
     hint = f"did you mean {near[0]!r}?" if near else f"there are {_list(names)}."
-    raise UsageError(f"{option} {name}: no such column; {hint}")
+    raise UsageError(f"`{option}` {name}: no such column; {hint}")
 
 
 def infer_schema(
@@ -79,21 +81,21 @@ def infer_schema(
 ) -> Schema:
     """What the columns of the first rows hold. Types are those that pyarrow inferred or that the file declares."""
     names: list[str] = list(first.column_names)
-    target = find_column(target, names, "--target")
-    for option, chosen in (("--categorical", categorical), ("--ignore", ignore)):
+    target = find_column(target, names, "target")
+    for option, chosen in (("categorical", categorical), ("ignore", ignore)):
         for name in chosen:
             find_column(name, names, option)
     if target in ignore:
-        raise UsageError(f"--ignore {target} is the target, which cannot be left out.")
+        raise UsageError(f"`ignore` {target} is the target, which cannot be left out.")
     for name in names:
         if name not in (*categorical, *ignore):
             _refuse_mixed(first, name)
     notes = []
     times = [name for name in names if _is_time(first.schema.field(name).type) and name != target]
     if time is not None:
-        time = find_column(time, names, "--time")
+        time = find_column(time, names, "time")
         if time == target:
-            raise UsageError(f"--time {time} is the target; they must be different columns.")
+            raise UsageError(f"`time` {time} is the target; they must be different columns.")
     elif len(times) == 1 and times[0] not in ignore:
         time = times[0]
         notes.append(f"time: column {time!r}, which holds times")
@@ -103,29 +105,30 @@ def infer_schema(
         if name in ignore and name not in (target, time):
             continue
         kind = _kind(first.schema.field(name).type, name, "numeric" if name not in categorical else "categorical")
-        levels = _levels(first[name]) if kind == "categorical" and name != target else ()
-        columns.append(Column(name, kind, levels))
+        slots = _slots(first[name]) if kind == "categorical" and name != target else 0
+        columns.append(Column(name, kind, slots))
         if _is_text(first.schema.field(name).type) and name != target and _all_differ(first[name]):
             notes.append(
                 f"column {name!r} holds text that differs from row to row and tells the learner nothing; times are "
-                "read in forms like 2024-05-01 13:00, names can be left out by --ignore"
+                "read in forms like 2024-05-01 13:00, names can be left out by `ignore`"
             )
 
     values = compute.drop_null(first[target].combine_chunks())
     is_text = next(column for column in columns if column.name == target).kind == "categorical"
     if next(column for column in columns if column.name == target).kind == "time":
-        raise UsageError(f"--target {target} holds times; the target must be a number or a class.")
+        raise UsageError(f"`target` {target} holds times; the target must be a number or a class.")
     if task is None:
         task = "classification" if is_text or _few_integers(values) else "regression"
-        reason = "text" if is_text else "a few integers" if task == "classification" else "numbers"
-        notes.append(f"task: {task}, because {target!r} holds {reason}")
+        count = len(set(values.to_pylist()))
+        reason = "text" if is_text else f"{count} different integers" if task == "classification" else "numbers"
+        notes.append(f"task: {task}, because {target!r} holds {reason} in the first {first.num_rows:,} rows")
     if task == "regression" and is_text:
         raise UsageError(
-            f"--task regression needs numbers, but column {target!r} holds text such as {values[0]!s:.40}."
+            f"`task` is regression, which needs numbers, but column {target!r} holds text such as {values[0]!s:.40}."
         )
-    classes = ()
+    classes = 0
     if task == "classification":
-        classes = tuple(dict.fromkeys(class_name(value) for value in values.to_pylist()))
+        classes = len({class_name(value) for value in values.to_pylist()})
         columns = [Column(c.name, "categorical") if c.name == target and is_text else c for c in columns]
     return Schema(tuple(columns), target, time, task == "classification", classes, tuple(notes))
 
@@ -160,12 +163,10 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)
 
 
-def _levels(values: pa.ChunkedArray) -> tuple[str, ...]:
-    counts: dict[str, int] = {}
-    for value in values.to_pylist():
-        if value is not None:
-            counts[class_name(value)] = counts.get(class_name(value), 0) + 1
-    return tuple(sorted(counts, key=lambda level: -counts[level])[:MOST_LEVELS])
+def _slots(values: pa.ChunkedArray) -> int:
+    """Twice the levels of the first rows, within bounds: shapes are fixed, and new levels may come."""
+    levels = len(compute.unique(compute.drop_null(values.combine_chunks())))
+    return min(max(2 * levels, FEWEST_SLOTS), MOST_LEVELS)
 
 
 def _all_differ(values: pa.ChunkedArray) -> bool:
@@ -174,8 +175,10 @@ def _all_differ(values: pa.ChunkedArray) -> bool:
 
 
 def _few_integers(values: pa.Array) -> bool:
+    """Two integers, or a few of which each is seen often: else they are amounts, such as weights in kilograms."""
     distinct = set(values.to_pylist())
-    return 0 < len(distinct) <= MOST_INFERRED_CLASSES and all(float(value).is_integer() for value in distinct)
+    is_few = len(distinct) <= 2 or len(distinct) <= min(MOST_INFERRED_CLASSES, len(values) / FEWEST_OF_A_CLASS)
+    return len(distinct) > 0 and is_few and all(float(value).is_integer() for value in distinct)
 
 
 def _list(names: list[str]) -> str:
@@ -188,7 +191,7 @@ def converts(value: str, kind: pa.DataType) -> bool:
     if pa.types.is_string(kind):
         return True
     try:
-        pa.scalar(value.strip()).cast(kind)
+        pa.scalar(value.strip(" \t")).cast(kind)
     except pa.ArrowException:
         return False
     return True
@@ -208,5 +211,5 @@ def _refuse_mixed(first: pa.Table, name: str) -> None:
         row, value = words[0]
         raise UsageError(
             f"row {row + 1}, column {name!r}: {shortened(value)} is not a number, but most values are; "
-            f"if they are labels, say --categorical {name}."
+            f"if they are labels, add {name!r} to `categorical`."
         )

@@ -1,9 +1,13 @@
 """CSV text: a fast parser for whole portions, and a careful one that finds the row and column of a fault."""
 
+import contextlib
 import csv
 import io
+import select
 import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +18,7 @@ from smoothfbo.stream.reading.lines import open_bytes, whole_lines
 from smoothfbo.stream.reading.schema import Schema, check_names, converts, shortened
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+PATIENCE = 1.0  # seconds that standard input has for more than the first rows
 
 
 class TextTable:
@@ -24,6 +29,7 @@ class TextTable:
         self._file = open_bytes(path)
         self._lines = whole_lines(self._file, self.name)
         self._waiting: list[bytes] = []  # read for `first`, to be delivered again
+        self._fault: UsageError | None = None  # that was met while `first` read on
         self._types: dict[str, pa.DataType] = {}
         try:
             self.names = _fields(self._header(), self.name)
@@ -44,11 +50,23 @@ class TextTable:
         self._waiting = [rest] if rest else []
         return header
 
-    def first(self, rows: int) -> pa.Table:
-        """Waits for the first rows and infers the types of the columns from them alone."""
+    def first(self, rows: int, least: int) -> pa.Table:
+        """The first `rows`, from which the types of the columns are inferred; at least `least` are waited for.
+
+        A file is read as far as needed. Standard input may be slow: of it, what comes within a second is used.
+        """
         have = sum(_count_rows(portion) for portion in self._waiting)
+        deadline = time.monotonic() + PATIENCE
         while have < rows:
-            portion = next(self._lines, None)
+            if have >= least and self._file is sys.stdin.buffer and not _has_more(self._file, deadline):
+                break
+            try:
+                portion = next(self._lines, None)
+            except UsageError as error:
+                if have < least:
+                    raise
+                self._fault = error
+                break
             if portion is None:
                 break
             self._waiting.append(portion)
@@ -56,10 +74,10 @@ class TextTable:
         text = _first_lines(b"".join(self._waiting), rows)
         if not text.strip():
             return pa.table({name: pa.nulls(0) for name in self.names})
-        good, fault = self._before_fault(text, 0, {})
-        if fault is not None:
+        table, fault = self._careful(text, 0, {})
+        if fault is not None and table.num_rows < least:
             raise fault
-        table = self._parse(good, {})
+        table = _with_late_words(table, least)
         self._types = {name: table.schema.field(name).type for name in self.names}
         return table
 
@@ -79,28 +97,48 @@ class TextTable:
     def _all_lines(self) -> Iterator[bytes]:
         yield from self._waiting
         self._waiting = []
+        if self._fault is not None:
+            raise self._fault
         yield from self._lines
 
     def _type(self, name: str, kind: str) -> pa.DataType:
         inferred = self._types.get(name)
-        if kind == "time" and inferred is not None and not pa.types.is_null(inferred):
-            return inferred
+        if kind == "time" and inferred is not None and pa.types.is_timestamp(inferred):
+            # Seconds may get fractions later.
+            return inferred if inferred.unit == "ns" else pa.timestamp("us", inferred.tz)
         return {"numeric": pa.float64(), "categorical": pa.string(), "time": pa.timestamp("us")}[kind]
 
     def _careful(self, text: bytes, done: int, types: dict[str, pa.DataType]) -> tuple[pa.Table, UsageError | None]:
         """All rows of a portion, or those before its first fault, and the fault."""
-        if not _quotes_are_closed(text):
-            text, fault = self._before_fault(text, done, types)
-        else:
-            try:
+        end, what = _broken_line(text)
+        if what is None:
+            with contextlib.suppress(pa.ArrowException):
                 return self._parse(text, types), None
-            except (pa.ArrowException, UnicodeError) as error:
-                text, fault = self._before_fault(text, done, types)
-                reason = (str(error).strip().splitlines() or ["not a table"])[0]
-                fault = fault or UsageError(f"{self.name}, after row {done}: {reason}.")
-        if not text.strip():
-            return pa.table({name: pa.nulls(0, kind) for name, kind in types.items()}), fault
-        return self._parse(text, types), fault
+        lines = [line for line in text[:end].splitlines(keepends=True) if line.strip()]
+        good = self._good_lines(lines, types)
+        if good < len(lines):
+            what = self._fault_of_line(lines[good], types)
+        fault = None if what is None else UsageError(f"{self.name}, row {done + good + 1}{what}.")
+        if not good:
+            return self._empty(types), fault
+        return self._parse(b"".join(lines[:good]), types), fault
+
+    def _good_lines(self, lines: list[bytes], types: dict[str, pa.DataType]) -> int:
+        """How many lines can be parsed together, by bisection: the parser that failed decides, and no other."""
+        if not lines:
+            return 0
+        low, high = 0, len(lines)  # `low` lines can be parsed
+        while low < high:
+            middle = (low + high + 1) // 2
+            try:
+                self._parse(b"".join(lines[:middle]), types)
+                low = middle
+            except pa.ArrowException:
+                high = middle - 1
+        return low
+
+    def _empty(self, types: dict[str, pa.DataType]) -> pa.Table:
+        return pa.table({name: pa.nulls(0, types.get(name, pa.null())) for name in types or self.names})
 
     def _parse(self, text: bytes, types: dict[str, pa.DataType]) -> pa.Table:
         # Without threads of its own: a process that ended soon after they had begun was sometimes aborted.
@@ -114,26 +152,15 @@ class TextTable:
                 include_columns=list(types),
                 null_values=list(MISSING),
                 strings_can_be_null=True,
+                # Else True is read as a truth value here and as text there, and is not the same level.
+                true_values=[],
+                false_values=[],
             ),
         )
 
-    def _before_fault(self, text: bytes, done: int, types: dict[str, pa.DataType]) -> tuple[bytes, UsageError | None]:
-        """Line by line, as Python reads CSV: the text before the first faulty line, and what is wrong with it."""
-        end, row = 0, done
-        for line in text.splitlines(keepends=True):
-            if line.strip():
-                row += 1
-                what = self._fault_of_line(line, types)
-                if what:
-                    return text[:end], UsageError(f"{self.name}, row {row}{what}.")
-            end += len(line)
-        return text, None
-
-    def _fault_of_line(self, line: bytes, types: dict[str, pa.DataType]) -> str | None:
+    def _fault_of_line(self, line: bytes, types: dict[str, pa.DataType]) -> str:
         try:
             values = next(csv.reader([line.decode("utf-8")], strict=True))
-        except UnicodeDecodeError:
-            return ": not UTF-8 text"
         except csv.Error:
             return ": a quote that is not closed on its line"
         if len(values) > len(self.names):
@@ -142,10 +169,57 @@ class TextTable:
             missing = self.names[len(values)]
             return f", column {missing!r}: no value; {len(values)} values for {len(self.names)} columns"
         for name, value in zip(self.names, values, strict=True):
-            if name in types and value not in MISSING and not converts(value, types[name]):
+            if name not in types:
+                continue
+            try:
+                self._parse(line, {name: types[name]})
+            except pa.ArrowException:
                 expected = "a number" if pa.types.is_floating(types[name]) else "a time"
                 return f", column {name!r}: {shortened(value)} is not {expected}"
-        return None
+        return ": it cannot be read as a row of the table"
+
+
+def _broken_line(text: bytes) -> tuple[int, str | None]:
+    """Where the first line begins that is not text or whose quotes are not closed, and what is wrong with it."""
+    end, what = len(text), None
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        end, what = text.rfind(b"\n", 0, error.start) + 1, ": not UTF-8 text"
+    if b'"' not in text[:end]:
+        return end, what
+    # A quoted value must not go on in the next line: every line has an even number of quotes.
+    characters = np.frombuffer(text, np.uint8)[:end]
+    ends = np.flatnonzero(characters == ord("\n"))
+    quotes = np.bincount(np.searchsorted(ends, np.flatnonzero(characters == ord('"'))))
+    odd = np.flatnonzero(quotes % 2)
+    if len(odd):
+        end, what = int(ends[odd[0] - 1]) + 1 if odd[0] else 0, ": a quote that is not closed on its line"
+    return end, what
+
+
+def _with_late_words(table: pa.Table, least: int) -> pa.Table:
+    """A column of numbers, or times, in which a word comes later is one of numbers: the rows before it can be used."""
+    for position, name in enumerate(table.column_names):
+        if not pa.types.is_string(table.schema.field(name).type):
+            continue
+        values = table[name].to_pylist()
+        for kind in (pa.float64(), pa.timestamp("us")):
+            is_word = [value is not None and not converts(value, kind) for value in values]
+            words = sum(is_word)
+            if 0 < words < (len(values) - table[name].null_count) / 2 and is_word.index(True) >= least:
+                good = [None if word else value for value, word in zip(values, is_word, strict=True)]
+                table = table.set_column(position, name, pa.array(good, pa.string()).cast(kind))
+                break
+    return table
+
+
+def _has_more(file: Any, deadline: float) -> bool:
+    """Whether something comes in before the deadline; False where that cannot be known."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        ready, _, _ = select.select([file.fileno()], [], [], max(deadline - time.monotonic(), 0))
+        return bool(ready)
+    return False
 
 
 def _fields(line: bytes, name: str) -> list[str]:
@@ -167,13 +241,3 @@ def _first_lines(text: bytes, rows: int) -> bytes:
         if len(kept) == rows:
             break
     return b"".join(kept)
-
-
-def _quotes_are_closed(text: bytes) -> bool:
-    """Whether every line has an even number of quotes: a quoted value must not go on in the next line."""
-    if b'"' not in text:
-        return True
-    characters = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(characters == ord("\n"))
-    line = np.searchsorted(ends, np.flatnonzero(characters == ord('"')))
-    return bool((np.bincount(line) % 2 == 0).all())

@@ -1,0 +1,96 @@
+"""A reference that shares nothing with the learner: a ridge regression on the last rows, in their own units."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from smoothfbo.algebra import solve_positive
+
+ROWS = 500
+
+
+class RawRows(NamedTuple):
+    """The rows of the last blocks as they came, slot t mod length; the target is NaN where there is none."""
+
+    features: Float[Array, "length rows columns"]
+    target: Float[Array, "length rows"]
+    blocks: Int[Array, ""]
+
+
+class RollingRidge(NamedTuple):
+    """((x − mean)/spread, 1) @ weightsᵀ · scale + centre."""
+
+    mean: Float[Array, " columns"]
+    spread: Float[Array, " columns"]
+    weights: Float[Array, "outputs coefficients"]
+    centre: Float[Array, " outputs"]
+    scale: Float[Array, " outputs"]
+
+
+def rolling_blocks(rows: int) -> int:
+    """Blocks of so many rows that make up the last 500 rows."""
+    return math.ceil(ROWS / rows)
+
+
+def empty_raw_rows(length: int, rows: int, columns: int) -> RawRows:
+    # Sums with zeros, here and elsewhere: an array filled by a number alone has a weak type, and the compiled program,
+    # whose results have none, would be compiled a second time.
+    nothing = jnp.zeros((length, rows)) + jnp.nan
+    return RawRows(jnp.zeros((length, rows, columns)) + jnp.nan, nothing, jnp.zeros((), jnp.int32))
+
+
+def empty_rolling_ridge(columns: int, outputs: int) -> RollingRidge:
+    weights = jnp.zeros((outputs, columns + 1))
+    return RollingRidge(jnp.zeros(columns), jnp.ones(columns), weights, jnp.zeros(outputs), jnp.ones(outputs))
+
+
+def add_raw_rows(raw: RawRows, features: Float[Array, "rows columns"], target: Float[Array, " rows"]) -> RawRows:
+    slot = raw.blocks % raw.target.shape[0]
+    return RawRows(raw.features.at[slot].set(features), raw.target.at[slot].set(target), raw.blocks + 1)
+
+
+def last_blocks(raw: RawRows, count: int) -> tuple[Float[Array, "count rows columns"], Float[Array, "count rows"]]:
+    """Features and targets of the last blocks, oldest first."""
+    slots = (raw.blocks - count + jnp.arange(count, dtype=jnp.int32)) % raw.target.shape[0]
+    return raw.features[slots], raw.target[slots]
+
+
+def fit_rolling_ridge(
+    features: Float[Array, "rows columns"],
+    target: Float[Array, "rows outputs"],
+    known: Float[Array, " rows"],
+    ridge: float,
+    is_scaled: bool,
+) -> RollingRidge:
+    """argmin mean ½‖y − h(x)‖² + ½ridge‖h‖² over the rows whose target is known, in their own standard units."""
+    counts = (known > 0)[:, None] & ~jnp.isnan(features)
+    mean, spread = _moments(features, counts)
+    inputs = _inputs(features, mean, spread)
+    centre, scale = jnp.zeros(target.shape[1]), jnp.ones(target.shape[1])
+    if is_scaled:
+        centre, scale = _moments(target, jnp.broadcast_to((known > 0)[:, None], target.shape))
+    goal = (target - centre) / scale
+    rows = jnp.maximum(jnp.sum(known), 1)
+    matrix = (inputs * known[:, None]).T @ inputs / rows + ridge * jnp.eye(inputs.shape[1])
+    right = (goal * known[:, None]).T @ inputs / rows
+    return RollingRidge(mean, spread, jax.vmap(lambda one: solve_positive(matrix, one))(right), centre, scale)
+
+
+def predict_rolling_ridge(fit: RollingRidge, features: Float[Array, "rows columns"]) -> Float[Array, "rows outputs"]:
+    return _inputs(features, fit.mean, fit.spread) @ fit.weights.T * fit.scale + fit.centre
+
+
+def _moments(values: Array, counts: Array) -> tuple[Array, Array]:
+    rows = jnp.maximum(jnp.sum(counts, axis=0), 1).astype(values.dtype)
+    mean = jnp.sum(jnp.where(counts, values, 0), axis=0) / rows
+    variance = jnp.sum(jnp.where(counts, (values - mean) ** 2, 0), axis=0) / rows
+    noise = (16 * jnp.finfo(values.dtype).eps * mean) ** 2
+    return mean, jnp.where(variance > noise, jnp.sqrt(jnp.maximum(variance, 0)), 1)
+
+
+def _inputs(features: Array, mean: Array, spread: Array) -> Array:
+    standard = jnp.where(jnp.isnan(features), 0, (features - mean) / spread)
+    return jnp.concatenate([standard, jnp.ones((features.shape[0], 1), features.dtype)], axis=1)

@@ -1,0 +1,194 @@
+"""Values that cannot be meant, and columns whose unit changes: what a column was so far says what it may be next.
+
+Nothing is cut or scaled as long as a column behaves; a table without such values gives the same bits as without this.
+
+- A value is *far* if it is ten times as far from the middle of all values so far as any of them: −9999 among
+  temperatures. It is treated as missing.
+- A block is *odd* if its median lies far outside of all values so far (by half of their range), or if its spread is
+  five times as large, or as small, as that of any block so far. Its values are treated as missing, too.
+- If odd values halve the loss of their block, the move is real, and they count at once. After eight odd blocks in a row
+  the column has another unit, if predictions are better with its values mapped to what they were before; from then on
+  they are mapped.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+FAR = 10.0  # half ranges
+FAR_AT_FIRST = 100.0  # interquartile ranges, within the first block
+OUTSIDE = 2.0  # half ranges
+OTHER_SPREAD = 5.0
+HISTORY = 32  # blocks before a block can be odd
+PATIENCE = 8  # odd blocks until they count
+PATIENCE_FOR_LAGS = 3  # lags of the target are never in another unit than the target
+REAL = 0.5  # of the loss without the values: a move that leaves no more than this is real
+RETENTION = 0.95  # of level and spread, per block
+
+
+class Units(NamedTuple):
+    """Of every column, in its first unit: factor·x + shift.
+
+    - `low`, `high`: the range of all values that counted.
+    - `least`, `most`: the range of the spreads (interquartile ranges) of blocks.
+    - `level`, `spread`: recent medians and spreads of blocks.
+    - `blocks`: that were not odd; `odd`: odd ones in a row.
+    """
+
+    factor: Float[Array, " columns"]
+    shift: Float[Array, " columns"]
+    low: Float[Array, " columns"]
+    high: Float[Array, " columns"]
+    least: Float[Array, " columns"]
+    most: Float[Array, " columns"]
+    level: Float[Array, " columns"]
+    spread: Float[Array, " columns"]
+    blocks: Int[Array, " columns"]
+    odd: Int[Array, " columns"]
+
+
+def empty_units(columns: int) -> Units:
+    start = {"factor": 1.0, "low": jnp.inf, "high": -jnp.inf, "least": jnp.inf, "most": -jnp.inf}
+    numbers = {name: jnp.zeros(columns) + start.get(name, 0.0) for name in Units._fields}
+    # Arrays of their own: the compiled program writes into them.
+    return Units(**numbers | {name: jnp.zeros(columns, jnp.int32) for name in ("blocks", "odd")})
+
+
+def in_first_unit(units: Units, values: Float[Array, "*rows columns"]) -> Float[Array, "*rows columns"]:
+    return units.factor * values + units.shift
+
+
+def usable(units: Units, values: Float[Array, "*rows columns"]) -> Float[Array, "*rows columns"]:
+    """The values of rows that are predicted, in the first unit; NaN where they are far or the column is odd."""
+    converted = in_first_unit(units, values)
+    return jnp.where(_is_far(units, converted) | (units.odd > 0), jnp.nan, converted)
+
+
+def observe(
+    units: Units, values: Float[Array, "rows columns"], is_lag: Bool[Array, " columns"]
+) -> tuple[Units, Float[Array, "rows columns"]]:
+    """One block more; its values in the first unit, NaN where they do not count."""
+    converted = in_first_unit(units, values)
+    known = ~jnp.isnan(converted)
+    lower, median, upper = _quartiles(converted)
+    spread = upper - lower
+    is_first = units.blocks == 0
+    far_at_first = (spread > 0) & (jnp.abs(converted - median) > FAR_AT_FIRST * spread)
+    far = jnp.where(is_first, far_at_first, _is_far(units, converted)) & known
+    # At the beginning little is known: what most values of a block do cannot be wrong.
+    far &= ~((units.blocks < HISTORY) & ~is_first & (2 * jnp.sum(far, axis=0) > jnp.sum(known, axis=0)))
+    middle, half = _range(units)
+    outside = (half > 0) & (jnp.abs(median - middle) > jnp.where(is_lag, FAR, OUTSIDE) * half)
+    other_spread = (spread > 0) & ((spread * OTHER_SPREAD < units.least) | (spread > OTHER_SPREAD * units.most))
+    other_spread &= jnp.isfinite(units.least) & ~is_lag
+    most_known = 2 * jnp.sum(known, axis=0) >= known.shape[0]
+    is_odd = (units.blocks >= HISTORY) & most_known & (outside | other_spread)
+    counting = jnp.where(far | is_odd, jnp.nan, converted)
+    units = units._replace(odd=jnp.where(is_odd, units.odd + 1, jnp.where(most_known, 0, units.odd)))
+    return _extended(units, counting, median, spread, most_known & ~is_odd), counting
+
+
+def other_units(units: Units, recent: Float[Array, "blocks rows columns"]) -> Units:
+    """Units in which the recent blocks have the level and the spread that the column had before."""
+    level, spread = _typical(recent)
+    factor = jnp.where((spread > 0) & (units.spread > 0), units.spread / spread, units.factor)
+    return units._replace(factor=factor, shift=units.level - factor * level)
+
+
+def accept(
+    units: Units, other: Units, recent: Float[Array, "blocks rows columns"], decided: Array, is_unit: Array
+) -> Units:
+    """Where it is decided: from now on other units, or else the recent values are as good as all before."""
+    # Of the recent blocks, some may be from before the move: they are within the ranges anyway.
+    values = in_first_unit(units, recent)
+    wider = _extended(units, values.reshape(-1, values.shape[-1]), *_typical(values), decided & ~is_unit)
+    return wider._replace(
+        factor=jnp.where(decided & is_unit, other.factor, units.factor),
+        shift=jnp.where(decided & is_unit, other.shift, units.shift),
+        odd=jnp.where(decided, 0, units.odd),
+    )
+
+
+def _extended(
+    units: Units, values: Float[Array, "rows columns"], median: Array, spread: Array, counts: Bool[Array, " columns"]
+) -> Units:
+    """Ranges, level and spread with more values; only of the columns that count."""
+    counts &= ~jnp.isnan(median)
+    has_spread, retention = counts & (spread > 0), jnp.where(units.blocks > 0, RETENTION, 0.0)
+
+    def recent(before: Array, now: Array) -> Array:
+        return jnp.where(counts, retention * before + (1 - retention) * now, before)
+
+    return units._replace(
+        low=jnp.where(counts, jnp.fmin(units.low, jnp.nanmin(values, axis=0)), units.low),
+        high=jnp.where(counts, jnp.fmax(units.high, jnp.nanmax(values, axis=0)), units.high),
+        least=jnp.where(has_spread, jnp.minimum(units.least, spread), units.least),
+        most=jnp.where(has_spread, jnp.maximum(units.most, spread), units.most),
+        level=recent(units.level, median),
+        spread=recent(units.spread, spread),
+        blocks=units.blocks + counts.astype(jnp.int32),
+    )
+
+
+def _typical(recent: Float[Array, "blocks rows columns"]) -> tuple[Array, Array]:
+    """Median and spread of a typical block: medians again, because the first one may be half in the old unit."""
+    lower, median, upper = _quartiles(jnp.swapaxes(recent, 0, 1))
+    _, typical, _ = _quartiles(jnp.stack([median, upper - lower], axis=1))
+    return typical[0], typical[1]
+
+
+def _range(units: Units) -> tuple[Array, Array]:
+    """Middle and half width of all values that counted; 0 wide if there are none."""
+    is_known = units.blocks > 0
+    low, high = jnp.where(is_known, units.low, 0), jnp.where(is_known, units.high, 0)
+    return (low + high) / 2, (high - low) / 2
+
+
+def _is_far(units: Units, values: Float[Array, "*rows columns"]) -> Bool[Array, "*rows columns"]:
+    middle, half = _range(units)
+    return (half > 0) & (jnp.abs(values - middle) > FAR * half)
+
+
+def _quartiles(values: Float[Array, "rows *columns"]) -> tuple[Array, Array, Array]:
+    """Of the known values; NaN where there are none. The nearest values below: no interpolation."""
+    ordered = jnp.sort(values, axis=0)  # NaN last
+    count = jnp.sum(~jnp.isnan(values), axis=0)
+
+    def at(numerator: int) -> Array:
+        index = jnp.maximum(numerator * count - 1, 0) // 4
+        return jnp.take_along_axis(ordered, index[None], axis=0)[0]
+
+    return at(1), at(2), at(3)
+
+
+class TargetRange(NamedTuple):
+    """The range of all targets that counted, and how many blocks in a row had mostly targets far from it."""
+
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+    odd: Int[Array, ""]
+    blocks: Int[Array, ""]
+
+
+def empty_target_range() -> TargetRange:
+    none, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
+    return TargetRange(none + jnp.inf, none - jnp.inf, count + 0, count + 0)
+
+
+def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Bool[Array, " rows"]]:
+    """One block more, and which of its targets count: not those far from all before, unless they stay."""
+    known = ~jnp.isnan(target)
+    lower, median, upper = _quartiles(target)
+    middle, half = (range.low + range.high) / 2, (range.high - range.low) / 2
+    far_at_first = (upper > lower) & (jnp.abs(target - median) > FAR_AT_FIRST * (upper - lower))
+    far = (half > 0) & (jnp.abs(target - middle) > FAR * half)
+    far = known & jnp.where(range.blocks > 0, far, far_at_first)
+    is_odd = 2 * jnp.sum(far) > jnp.sum(known)
+    odd = jnp.where(is_odd, range.odd + 1, 0)
+    stays = odd >= PATIENCE_FOR_LAGS
+    counts = known & (~far | stays)
+    low = jnp.minimum(range.low, jnp.min(jnp.where(counts, target, jnp.inf)))
+    high = jnp.maximum(range.high, jnp.max(jnp.where(counts, target, -jnp.inf)))
+    blocks = range.blocks + jnp.any(counts).astype(jnp.int32)
+    return TargetRange(low, high, jnp.where(stays, 0, odd), blocks), counts

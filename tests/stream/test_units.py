@@ -1,0 +1,180 @@
+"""A value that cannot be meant, another unit, a real move, and one reference that shares nothing with the learner.
+
+The stream is y = 2(a − 10) + 0.2(b − 20) + 0.1·noise; without column a, the error would be 4.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import stream_reference as reference
+
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.rolling import rolling_blocks
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.units import _quartiles
+from smoothfbo.stream.rows import Rows
+
+ROWS, EVENT, NOISE = 2_400, 1_200, 0.01
+SPEC = Specification(features=2, outputs=1, is_classification=False, block=16, rates=8, windows=(16,))
+
+
+def stream(seed=0):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(ROWS, 2)) * [1, 5] + [10, 20]
+    return x, 2 * (x[:, 0] - 10) + 0.2 * (x[:, 1] - 20) + 0.1 * random.normal(size=ROWS)
+
+
+def process(x, y, spec=SPEC):
+    return Learner(spec).process(Rows(x, y, np.concatenate([[np.nan], y[:-1]])))
+
+
+def excess(outcome, y, start, stop=ROWS, method="smoothfbo"):
+    names = ("smoothfbo", *SPEC.reference_names)
+    return np.mean((outcome.predictions[names.index(method), start:stop] - y[start:stop]) ** 2) - NOISE
+
+
+def one_wrong_value(x, y):
+    x[EVENT, 0] = -9999
+
+
+def many_wrong_values(x, y):
+    x[EVENT : EVENT + 400 : 50, 0] = -9999
+
+
+def wrong_from_the_beginning(x, y):
+    x[[3, 700], 0] = -9999
+
+
+def thousandth(x, y):
+    x[EVENT:, 0] /= 1000
+
+
+def centred_thousandth(x, y):
+    x[:, 0] -= 10
+    x[EVENT:, 0] /= 1000
+
+
+def thousandfold(x, y):
+    x[EVENT:, 0] *= 1000
+
+
+def fahrenheit(x, y):
+    x[EVENT:, 0] = 32 + 1.8 * x[EVENT:, 0]
+
+
+def one_wrong_target(x, y):
+    y[EVENT] = -9999
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        one_wrong_value,
+        many_wrong_values,
+        wrong_from_the_beginning,
+        thousandth,
+        centred_thousandth,
+        thousandfold,
+        fahrenheit,
+        one_wrong_target,
+    ],
+)
+def test_the_column_is_as_good_as_before_after_500_rows(optimised, event):
+    x, y = stream()
+    event(x, y)
+    outcome = process(x, y)
+    assert outcome.finite.all()
+    assert excess(outcome, y, EVENT + 500) < 0.1  # a lost column costs 4
+    assert excess(outcome, y, EVENT + 920, method="rolling_ridge") < 0.1  # the wrong values have left its window
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_a_real_move_is_followed_at_once(optimised, size):
+    x, y = stream()
+    x[EVENT:, 0] += size
+    y[EVENT:] += 2 * size
+    outcome = process(x, y)
+    assert excess(outcome, y, EVENT + 48) < 0.1
+
+
+def test_a_target_that_jumps_far_is_learnt(optimised):
+    x, y = stream()
+    y[EVENT:] += 100
+    assert excess(process(x, y), y, EVENT + 500) < 0.1
+
+
+def test_a_table_that_behaves_is_left_as_it_is(optimised):
+    """Heavy tails, a mark that is seldom set, a trend: nothing is far, nothing is odd."""
+    random = np.random.default_rng(1)
+    x = np.stack([random.standard_t(3, ROWS), random.random(ROWS) < 0.01, np.arange(ROWS) / 100.0], axis=1)
+    y = x @ [1.0, 3.0, 2.0] + 0.1 * random.normal(size=ROWS)
+    learner = Learner(dataclasses.replace(SPEC, features=3))
+    learner.process(Rows(x, y, np.concatenate([[np.nan], y[:-1]])))
+    units = learner.state.units
+    np.testing.assert_array_equal(units.factor, 1)
+    np.testing.assert_array_equal(units.shift, 0)
+    np.testing.assert_array_equal(units.low, x.min(axis=0))
+    np.testing.assert_array_equal(units.high, x.max(axis=0))
+    np.testing.assert_array_equal(learner.state.features.rows, ROWS)
+
+
+def test_a_column_that_begins_nearly_constant_is_not_lost(optimised):
+    x, y = stream()
+    x[:40, 0] = 10 + 1e-6 * (x[:40, 0] - 10)
+    y[:40] = 2 * (x[:40, 0] - 10) + 0.2 * (x[:40, 1] - 20)
+    outcome = process(x, y)
+    assert excess(outcome, y, 200, 400) < 0.1
+
+
+def test_quartiles_are_numpys():
+    random = np.random.default_rng(0)
+    values = random.normal(size=(17, 5))
+    values[random.random((17, 5)) < 0.4] = np.nan
+    values[:, 4] = np.nan
+    found = np.stack(_quartiles(jnp.asarray(values)))
+    for column in range(4):
+        expected = np.nanpercentile(values[:, column], (25, 50, 75), method="inverted_cdf")
+        np.testing.assert_array_equal(found[:, column], expected)
+    assert np.isnan(found[:, 4]).all()
+
+
+def test_the_rolling_ridge_agrees_with_numpy(optimised):
+    x, y = stream()
+    x[5, 1] = y[ROWS - 40] = np.nan
+    outcome, blocks = process(x, y), rolling_blocks(SPEC.rows)
+    at = len(SPEC.reference_names) - 1
+    assert SPEC.reference_names[at - 1] == "rolling_ridge"
+    for first in (16, 32, 800, ROWS - 16):
+        past, new = slice(max(first - 16 * blocks, 0), first), slice(first, first + 16)
+        known = ~np.isnan(y[past])
+        mean, spread = np.nanmean(x[past][known], axis=0), np.nanstd(x[past][known], axis=0)
+        z = np.c_[np.nan_to_num((x - mean) / spread), np.ones(ROWS)]
+        centre, scale = np.nanmean(y[past]), np.nanstd(y[past])
+        weight = known / known.sum()
+        fit = reference.weighted_fit(z[past], np.nan_to_num((y[past] - centre) / scale), weight, SPEC.ridge)
+        np.testing.assert_allclose(outcome.predictions[at, new], z[new] @ fit * scale + centre, rtol=1e-6)
+
+
+def test_units_survive_a_file_and_any_portions(tmp_path):
+    from smoothfbo.stream.learner import files
+
+    x, y = stream()
+    thousandfold(x, y)
+    rows = Rows(x, y, np.concatenate([[np.nan], y[:-1]]))
+    whole, learner = Learner(SPEC).process(rows), Learner(SPEC)
+    cut = EVENT + 100  # while it is odd
+    one = learner.process(Rows(*(column[:cut] for column in rows)))
+    files.save(tmp_path / "state", learner, {})
+    two = files.load(tmp_path / "state")[0].process(Rows(*(column[cut:] for column in rows)))
+    np.testing.assert_array_equal(np.concatenate([one.predictions, two.predictions], axis=1), whole.predictions)
+    assert jax.tree.all(jax.tree.map(lambda leaf: bool(np.isfinite(leaf).all()), learner.state.references))
+
+
+@pytest.mark.parametrize("is_classification", [False, True])
+def test_the_first_state_has_the_types_of_all_later_ones(is_classification):
+    """Else the program is compiled twice."""
+    state = Learner(dataclasses.replace(SPEC, is_classification=is_classification)).state
+    assert not [leaf for leaf in jax.tree.leaves(state) if leaf.weak_type]
