@@ -12,11 +12,14 @@ class UsageError(ValueError):
 
 
 def renamed_attributes(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: an old name gives one line with the new one."""
+    """A module's `__getattr__`: an old name gives one line with the new one.
+
+    It is an ImportError, because `from module import name` would replace an AttributeError by one of its own.
+    """
 
     def find(name: str) -> Any:
         if name in names:
-            raise AttributeError(f"{module}.{name} is called {names[name]} since version 1.0.")
+            raise ImportError(f"{module}.{name} is called {names[name]} since version 1.0.")
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return find

@@ -39,7 +39,7 @@ def algorithm():
     ],
 )
 def test_names(module, old, new):
-    with pytest.raises(AttributeError, match=rf"{old} is called (smoothfbo\.)?{new} since version 1.0") as error:
+    with pytest.raises(ImportError, match=rf"{old} is called (smoothfbo\.)?{new} since version 1.0") as error:
         getattr(module, old)
     assert "\n" not in str(error.value)
     assert not hasattr(module, old)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from smoothfbo.algebra import solve_positive
+from smoothfbo.stream.learner.specification import CLIP
 
 ROWS = 500
 
@@ -21,7 +22,7 @@ class RawRows(NamedTuple):
 
 
 class RollingRidge(NamedTuple):
-    """((x − mean)/spread, 1) @ weightsᵀ · scale + centre."""
+    """((x − mean)/spread, 1) @ weightsᵀ · scale + centre, with standardised features cut to ±CLIP."""
 
     mean: Float[Array, " columns"]
     spread: Float[Array, " columns"]
@@ -92,5 +93,6 @@ def _moments(values: Array, counts: Array) -> tuple[Array, Array]:
 
 
 def _inputs(features: Array, mean: Array, spread: Array) -> Array:
-    standard = jnp.where(jnp.isnan(features), 0, (features - mean) / spread)
+    # Cut, because the first rows of a slow column, such as the time of the year, have hardly any spread.
+    standard = jnp.where(jnp.isnan(features), 0, jnp.clip((features - mean) / spread, -CLIP, CLIP))
     return jnp.concatenate([standard, jnp.ones((features.shape[0], 1), features.dtype)], axis=1)
