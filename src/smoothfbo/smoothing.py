@@ -77,8 +77,8 @@ def window_average(
       `optax.inject_hyperparams`: the average is that of the last w_t gradients in every round t. A traced window that
       is below 1 or above `capacity` gives NaN, so that the round is skipped.
     - `constant`: a promise that a traced window stays the same during a run, as in a vmap over windows. No loop is
-      compiled for a change, which saves a GPU some microseconds a round; if it changes all the same, the average is
-      NaN for the next 2w rounds.
+      compiled for a change, which saves a GPU some microseconds a round; in rounds where it has changed all the same,
+      the average is NaN.
 
     Stored gradients feed back with a delay: with plain steps α and an L-smooth objective the iteration oscillates
     once α·L·w exceeds about π²/2 ≈ 4.9, and diverges beyond. Shrink the step when you lengthen the window.
@@ -125,7 +125,7 @@ def discounted_average(
         return SmoothingState(
             rounds=count(),
             position=count(),
-            setting=None if is_fixed else _setting(0, 0.0),
+            setting=None if is_fixed else _setting(window, discount) if constant else _setting(0, 0.0),
             history=jax.tree.map(lambda p: jnp.zeros((slots, *p.shape), p.dtype), params),
             leaving=zeros(),
             recent=RunningSum(wide(), wide()),
@@ -140,11 +140,13 @@ def discounted_average(
             return averages, state._replace(average=averages)
         assert state.recent is not None
         assert state.older is not None
-        length = jnp.clip(jnp.asarray(window, jnp.int32), 1, slots)
         setting, changes = None, jnp.asarray(False)
         if state.setting is not None:
-            setting = _setting(length, discount)
+            setting = _setting(window, discount)
             changes = (setting.window != state.setting.window) | (setting.discount != state.setting.discount)
+            setting = state.setting if constant else setting  # what the sums are made with
+        length = jnp.clip(jnp.asarray(window if setting is None else setting.window, jnp.int32), 1, slots)
+        eta = discount if setting is None or isinstance(discount, (int, float)) else setting.discount
 
         # The counter runs over [0, 2n): beyond n it only has to say "full" and where in the ring we are.
         slot, stored = state.rounds % slots, jnp.minimum(state.rounds, slots)
@@ -154,26 +156,24 @@ def discounted_average(
         # about to change, makes XLA copy all of the buffer in every round.
         leaving = gradient_at(history, slots, slot + 1 - length)
 
-        position = jnp.where(changes, 0, state.position)
+        position = state.position if constant else jnp.where(changes, 0, state.position)
         starts_block = position == 0
         older = optax.tree.where(starts_block, state.recent, state.older)
         recent = optax.tree.where(starts_block, optax.tree.zeros_like(state.recent), state.recent)
-        older = decay_and_add(older, discount, state.leaving, lambda eta: -(eta ** length.astype(eta.dtype)))
-        if constant:
-            # A broken promise: NaN until both sums have been made anew, i.e. for two blocks.
-            recent = recent._replace(value=_nan_where(changes & (stored > 0), recent.value))
-        elif setting is not None:
+        older = decay_and_add(older, eta, state.leaving, lambda factor: -(factor ** length.astype(factor.dtype)))
+        if setting is not None and not constant:
             past = jnp.where(changes, jnp.minimum(stored, length - 1), 0)
-            anew = sum_of_past(history, slots, slot, past, discount, like=older)
+            anew = sum_of_past(history, slots, slot, past, eta, like=older)
             older = optax.tree.where(changes, anew, older)
-        recent = decay_and_add(recent, discount, updates, jnp.ones_like)
+        recent = decay_and_add(recent, eta, updates, jnp.ones_like)
         terms = jnp.minimum(stored + 1, length) if normalise == "filled" else length
 
         def average(new: Array, new_error: Array, old: Array, old_error: Array, update: Array) -> Array:
             total = (new + old) + (new_error + old_error)
-            return (total / total_weight(discount, terms, total.dtype)).astype(update.dtype)
+            return (total / total_weight(eta, terms, total.dtype)).astype(update.dtype)
 
         averages = _unless_outside(jax.tree.map(average, *recent, *older, updates), window, slots)
+        averages = _nan_where(changes, averages) if constant else averages  # a broken promise
         position = jnp.where(position + 1 == length, 0, position + 1)
         return averages, SmoothingState(rounds, position, setting, history, leaving, recent, older, averages)
 
