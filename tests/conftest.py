@@ -22,6 +22,13 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs():
+    """Thousands of compiled programs in one process use up the memory maps that the system allows it."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def as_users_call():
     """Without run-time type checks, as users call the library: its own messages must do."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "AbstractEstimator",

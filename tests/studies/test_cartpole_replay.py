@@ -79,7 +79,7 @@ def test_target_networks_follow_and_the_memory_goes_round():
     assert np.any(state.memory[:50], axis=1).all()
     assert not np.any(state.memory[50:])
     first, second = (stream.q.init(jax.random.key(seed)) for seed in (0, 1))
-    step = jax.jit(lambda state, round, key, parameters: stream(state, round, learner_with(parameters), key))
+    step = eqx.filter_jit(lambda state, round, key, parameters: stream(state, round, learner_with(parameters), key))
     state, _ = step(state, jnp.asarray(0), jax.random.key(1), first)
     np.testing.assert_array_equal(state.target, first)
     state, _ = step(state, jnp.asarray(1), jax.random.key(1), second)

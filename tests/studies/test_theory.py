@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 def test_version(capsys):
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("smoothfbo 0.")
+    assert capsys.readouterr().out.startswith("smoothfbo 1.")
 
 
 def test_large_steps_are_marked():
