@@ -114,10 +114,11 @@ def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it):
 def help_of(command):
     """The options that `smoothfbo COMMAND --help` lists."""
     from smoothfbo import cli
+    from smoothfbo.harness import registry
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
-        cli.parse([command, "--help"])
+        cli.parse([command, "--help"], registry.entries())
     return set(FLAG.findall(printed.getvalue()))
 
 
@@ -137,9 +138,9 @@ def test_commands_of_a_page_exist(page):
 
 
 def test_options_in_the_text_exist():
-    from smoothfbo.harness.registry import STUDIES
+    from smoothfbo.harness import registry
 
-    known = set().union(*map(help_of, (*STUDIES, "stream", "theory", "report", "resume"))) | FOREIGN | {"--help"}
+    known = set().union(*map(help_of, (*registry.entries(), "report", "resume"))) | FOREIGN | {"--help"}
     for page in PAGES:
         inline = re.findall(r"`([^`]*--[^`]*)`", prose(page))
         unknown = {flag for text in inline if "benchmarks" not in text for flag in FLAG.findall(text)} - known

@@ -348,7 +348,7 @@ def test_many_outputs_fit_as_one_large_system_does():
     objective = inner_objective(bilevel_problem(is_classification=True), outer, samples)
     fits = []
     for function in (LinearOfOutputs(4, 0.01), Linear(lambda x: x, prediction=jnp.zeros(4), ridge=0.01)):
-        start = function.init(key, samples.x[0], jnp.zeros(4))
+        start = function.init(samples.x[0], jnp.zeros(4), key)
         fits.append(function.fit(start, objective, key).params)
         assert function.regulariser(fits[-1]) == pytest.approx(0.005 * np.sum(np.square(fits[-1])))
     np.testing.assert_allclose(*fits, rtol=1e-9)
