@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_disable_most_optimizations", True)  # most of the time goes into compiling
+OPTIMISED = bool(os.environ.get("SMOOTHFBO_TESTS_OPTIMISED"))  # `make numerics`
+jax.config.update("jax_disable_most_optimizations", not OPTIMISED)  # most of the time goes into compiling
 
 # Compilation makes the first example slow, so no deadlines; derandomised, so that a failure can be repeated.
 settings.register_profile(
@@ -42,7 +43,7 @@ def optimised():
     """Programs compiled as users have them, for tests of memory and for long computations."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", not OPTIMISED)
 
 
 @pytest.fixture
