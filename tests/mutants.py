@@ -171,17 +171,17 @@ def survives(file: str, old: str, new: str, tests: str) -> bool:
         (copy / file).write_text(source.replace(old, new))
         files = [str(ROOT / "tests" / each) for each in tests.split()]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
-        result = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folder}, capture_output=True, text=True, check=False
-        )
+        path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path}
+        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         return result.returncode == 0
 
 
 def main() -> None:
-    """All mutations, or those of the files named on the command line; two at a time."""
+    """All mutations, or those of the files named on the command line; as many at a time as there are cores."""
     chosen = [mutation for mutation in MUTATIONS if len(sys.argv) == 1 or mutation[0] in sys.argv[1:]]
     survivors = []
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         verdicts = pool.map(lambda each: survives(*each), chosen)
         for number, (mutation, alive) in enumerate(zip(chosen, verdicts, strict=True), 1):
             survivors += [mutation] if alive else []

@@ -19,13 +19,13 @@ def test_names_in_charts_are_no_tags():
 LINE = Series(HOSTILE, [0, 1, 2], [1.0, 10.0, 100.0], [0.0, 5.0, 90.0], [2.0, 20.0, 110.0])
 
 
-def page(**changes):
+def page(folded_title=HOSTILE, **changes):
     parts = [
         Table(HOSTILE, HOSTILE, ("name", "value"), [("a", 10.0), (HOSTILE, 9.0), ("c", (100.0, "1e2"))]),
         HeatMap("heat", "heat", "", "x", "y", "z", [0, 1], [0, 1], [[1.0, 2.0], [3.0, float("nan")]]),
     ]
     verdicts = Table("verdicts", "", ("claim", "w = 1"), [("one", Verdict(HOSTILE, GOOD)), ("two", Verdict("no", BAD))])
-    folded = Section("Folded", parts=[Chart("inside", "inside", "", "x", "y", [LINE])], folded=True)
+    folded = Section(folded_title, parts=[Chart("inside", "inside", "", "x", "y", [LINE])], folded=True)
     content = {
         "title": "Page", "result": HOSTILE, "setting": HOSTILE,
         "lead": [Chart("line", HOSTILE, HOSTILE, HOSTILE, "y", [LINE], log_y=True), verdicts],
@@ -35,7 +35,7 @@ def page(**changes):
 
 
 def test_the_page_says_the_result_first(tmp_path):
-    write_page(tmp_path / "page.html", page(result="It works."))
+    write_page(tmp_path / "page.html", page("Folded", result="It works."))
     text = (tmp_path / "page.html").read_text().split("<script")[0]
     places = [text.index(part) for part in ("It works.", 'id="chart-0"', ">verdicts<", ">heat<", "<summary>Folded")]
     assert places == sorted(places)

@@ -219,6 +219,8 @@ def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     whole = SpreadProgram(program)
     monkeypatch.setattr(lanes, "BLOCK", block)
     parts = SpreadProgram(program)
+    padded = np.asarray(parts.put(np.arange(3.0)))
+    np.testing.assert_array_equal(padded, [0, 1, 2] if block == 1 else [0, 1, 2, 2])
     first, second = whole.start(), parts.start()
     for _ in range(2):
         first, expected = whole.advance(first)
