@@ -27,6 +27,17 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+# Files whose tests compile little: `make check` runs these.
+QUICK = {"test_algebra.py", "test_renamed.py", "test_bad_input.py", "test_store.py", "test_runner.py",
+         "test_structure.py", "test_table.py", "test_environments.py", "test_regret.py"}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.name in QUICK:
+            item.add_marker("quick")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_compiled_programs():
     """Thousands of compiled programs in one process use up the memory maps that the system allows it."""

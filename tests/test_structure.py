@@ -224,7 +224,7 @@ def test_a_study_is_one_folder(tmp_path):
     (package / "studies" / "toy").mkdir()
     (package / "studies" / "toy" / "__init__.py").write_text("")
     (package / "studies" / "toy" / "command.py").write_text(TOY.lstrip())
-    path = {"PYTHONPATH": str(package.parent)}
+    path = {"PYTHONPATH": os.pathsep.join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
     loaded, printed, _ = loaded_by("--help", cwd=tmp_path, **path)
     assert "toy" in printed

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from smoothfbo.stream.learner.rounds import BlockResult, LearnerState, Rounds, grow
+from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.state import BlockResult, LearnerState, grow
 from smoothfbo.stream.rows import Rows
 
 BLOCKS_PER_CALL = 64  # of the compiled program

@@ -1,11 +1,10 @@
 """The rounds of the learner as one compiled program: predict a block, then learn from it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from smoothfbo.algebra import solve_positive
 from smoothfbo.functions import Linear, Network
@@ -16,14 +15,13 @@ from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
-    Memory,
     change_units,
     empty_memory,
     remember,
     representative_rows,
     second_moments,
 )
-from smoothfbo.stream.learner.moments import Moments, empty_moments, extend, standardise
+from smoothfbo.stream.learner.moments import empty_moments, extend, standardise
 from smoothfbo.stream.learner.rolling import (
     RawRows,
     RollingRidge,
@@ -37,11 +35,11 @@ from smoothfbo.stream.learner.rolling import (
 )
 from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
 from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
+from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.units import (
     PATIENCE,
     PATIENCE_FOR_LAGS,
     REAL,
-    TargetRange,
     Units,
     accept,
     empty_target_range,
@@ -52,37 +50,6 @@ from smoothfbo.stream.learner.units import (
     usable,
 )
 from smoothfbo.stream.rows import Rows
-
-
-class LearnerState(NamedTuple):
-    """All that the next block needs. `learners` has a first axis: SmoothFBO and, as a reference, FBO."""
-
-    units: Units
-    features: Moments
-    targets: TargetRange
-    target: Moments
-    memory: Memory
-    rows: RowMemory | None  # only for a network
-    raw: RawRows
-    learners: State
-    references: Float[Array, "references outputs coefficients"]
-    rolling: RollingRidge | None  # only with references
-    calibration: Calibration | None  # only for classes
-
-
-class BlockResult(NamedTuple):
-    """What came of a block; the methods are SmoothFBO, then the references.
-
-    - `predictions`: numbers, or indices of classes.
-    - `scores`: SmoothFBO's outputs for every class (regression: the number).
-    - `weights`: the w_k that SmoothFBO used for this block.
-    - `finite`: False where a round was skipped because its gradient was not finite.
-    """
-
-    predictions: Float[Array, "*blocks methods rows"]
-    scores: Float[Array, "*blocks rows classes"]
-    weights: Float[Array, "*blocks rates"]
-    finite: Bool[Array, "*blocks"]
 
 
 class Rounds:
@@ -404,19 +371,6 @@ class Rounds:
     def _algorithm(self, window: Int[Array, ""]) -> Online:
         spec = self.spec
         return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
-
-
-def grow(old: PyTree, new: PyTree) -> PyTree:
-    """The state `new` of a learner with more outputs, filled with what `old` has learnt: outputs stand last."""
-
-    def fill(former: Array, fresh: Array) -> Array:
-        if former.shape == fresh.shape:
-            return former
-        return fresh.at[tuple(slice(0, n) for n in former.shape)].set(former)
-
-    # By position: a network's tree says how many outputs it has, so the two trees differ in that.
-    leaves, structure = jax.tree.flatten(new)
-    return jax.tree.unflatten(structure, [fill(*pair) for pair in zip(jax.tree.leaves(old), leaves, strict=True)])
 
 
 def _block(blocks: Rows, index: Array) -> Rows:

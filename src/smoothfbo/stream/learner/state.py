@@ -1,0 +1,58 @@
+"""What the learner carries from block to block, and what it says about a block."""
+
+from typing import NamedTuple
+
+import jax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from smoothfbo.online import State
+from smoothfbo.stream.learner.calibration import Calibration
+from smoothfbo.stream.learner.memory import Memory
+from smoothfbo.stream.learner.moments import Moments
+from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
+from smoothfbo.stream.learner.rows import RowMemory
+from smoothfbo.stream.learner.units import TargetRange, Units
+
+
+class LearnerState(NamedTuple):
+    """All that the next block needs. `learners` has a first axis: SmoothFBO and, as a reference, FBO."""
+
+    units: Units
+    features: Moments
+    targets: TargetRange
+    target: Moments
+    memory: Memory
+    rows: RowMemory | None  # only for a network
+    raw: RawRows
+    learners: State
+    references: Float[Array, "references outputs coefficients"]
+    rolling: RollingRidge | None  # only with references
+    calibration: Calibration | None  # only for classes
+
+
+class BlockResult(NamedTuple):
+    """What came of a block; the methods are SmoothFBO, then the references.
+
+    - `predictions`: numbers, or indices of classes.
+    - `scores`: SmoothFBO's outputs for every class (regression: the number).
+    - `weights`: the w_k that SmoothFBO used for this block.
+    - `finite`: False where a round was skipped because its gradient was not finite.
+    """
+
+    predictions: Float[Array, "*blocks methods rows"]
+    scores: Float[Array, "*blocks rows classes"]
+    weights: Float[Array, "*blocks rates"]
+    finite: Bool[Array, "*blocks"]
+
+
+def grow(old: PyTree, new: PyTree) -> PyTree:
+    """The state `new` of a learner with more outputs, filled with what `old` has learnt: outputs stand last."""
+
+    def fill(former: Array, fresh: Array) -> Array:
+        if former.shape == fresh.shape:
+            return former
+        return fresh.at[tuple(slice(0, n) for n in former.shape)].set(former)
+
+    # By position: a network's tree says how many outputs it has, so the two trees differ in that.
+    leaves, structure = jax.tree.flatten(new)
+    return jax.tree.unflatten(structure, [fill(*pair) for pair in zip(jax.tree.leaves(old), leaves, strict=True)])
