@@ -34,7 +34,7 @@ settings.load_profile("default")
 
 # Files whose tests compile little: `make check` runs these.
 QUICK = {"test_algebra.py", "test_renamed.py", "test_bad_input.py", "test_store.py", "test_runner.py",
-         "test_structure.py", "test_table.py", "test_environments.py", "test_regret.py"}  # fmt: skip
+         "test_structure.py", "test_table.py"}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):
