@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
-    from smoothfbo.problem import Data, Problem, Samples
+    from smoothfbo.problem import Problem
+    from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
@@ -71,6 +72,7 @@ __all__ = [
     "discounted_average",
     "last_hidden",
     "mixed_average",
+    "pad",
     "run",
     "smoothed_gradient",
     "start",
@@ -100,7 +102,8 @@ _HOME = {
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
-        "problem": ("Data", "Problem", "Samples"),
+        "problem": ("Problem",),
+        "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
     }.items()

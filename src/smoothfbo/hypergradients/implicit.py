@@ -24,7 +24,8 @@ from smoothfbo.hypergradients.base import (
     inner_residual,
     predict,
 )
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 from smoothfbo.types import Number
 
 Operator = Callable[[PyTree], PyTree]
