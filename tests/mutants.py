@@ -101,6 +101,16 @@ MUTATIONS = [
     ("testbeds/finite.py", "rest + weight * jnp.sin(middle) > 0", "rest > 0", PROTOCOL),
     ("testbeds/regression.py", "jnp.arange(1 - self.lags, rounds - 1)", "jnp.arange(2 - self.lags, rounds)", PROTOCOL),
     ("testbeds/regression.py", "return jnp.max(diagonals) + ", "return jnp.min(diagonals) + ", PROTOCOL),
+    # problems whose answer moves
+    ("testbeds/base.py", "self.objective(round, outer) - self.objective(round, self.best(round))", "self.objective(round, outer)", PROTOCOL),
+    ("testbeds/drift.py", "jnp.sqrt(half / 2) * draw", "jnp.sqrt(half) * draw", "testbeds/test_drifts.py"),
+    ("testbeds/drift.py", "jnp.maximum(quarters - done - self.calm, 0)", "jnp.maximum(quarters - done, 0)", "testbeds/test_drifts.py"),
+    ("testbeds/sources.py", "self.position(round) - lead", "self.position(round) + lead", "testbeds/test_sources.py"),
+    ("testbeds/sources.py", "sources * shares(outer)[y[\"source\"]]", "shares(outer)[0]", PROTOCOL),
+    ("testbeds/instruments.py", "(v - outer @ y.treatment) ** 2", "(v - 2 * outer @ y.treatment) ** 2", PROTOCOL),
+    ("testbeds/instruments.py", "self.confounding * error @ self.confounder", "0 * error @ self.confounder", "testbeds/test_instruments.py"),
+    ("testbeds/support.py", "np.sqrt(self.batch / np.bincount", "(self.batch / np.bincount", "testbeds/test_support.py"),
+    ("testbeds/support.py", "/ (1 + rho * jnp.sum(inverse))", "/ (1 - rho * jnp.sum(inverse))", "testbeds/test_support.py"),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),

@@ -11,9 +11,11 @@ from scipy import optimize
 import smoothfbo as sf
 from smoothfbo.testbeds import (
     AbstractTestbed,
+    ChangingSupport,
     DriftingCosine,
     DriftingRegression,
     FiniteBilevel,
+    InstrumentalVariables,
     Jumps,
     MovingSources,
     Sinusoidal,
@@ -38,6 +40,8 @@ TESTBEDS = {
     "sources, shares": lambda: MovingSources(
         sources=4, samples=4, batch=8, features=6, period=20.0, weights="shares", correlation=0.2
     ),
+    "instruments": lambda: InstrumentalVariables(treatments=3, features=5, batch=8, period=20.0),
+    "support": lambda: ChangingSupport(features=4, batch=8, period=20.0),
 }
 # One round of so much data that the closed form of the inner problem is nearly the exact one, and a λ; the last number
 # is the allowed error in parts of the gradient's norm.
@@ -52,6 +56,8 @@ LARGE = {
         [0.5, 0.2, 0.3],
         0.03,
     ),
+    "instruments": (lambda: InstrumentalVariables(treatments=3, features=5, batch=60_000), [0.5, -1.0, 0.3], 0.03),
+    "support": (lambda: ChangingSupport(features=4, batch=60_001), [0.5, -1.0, 2.0, 0.0], 0.03),
 }
 WITH_BOUNDS = (DriftingCosine, FiniteBilevel, DriftingRegression)
 ROUNDS = 8
