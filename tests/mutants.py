@@ -111,6 +111,9 @@ MUTATIONS = [
     ("testbeds/instruments.py", "self.confounding * error @ self.confounder", "0 * error @ self.confounder", "testbeds/test_instruments.py"),
     ("testbeds/support.py", "np.sqrt(self.batch / np.bincount", "(self.batch / np.bincount", "testbeds/test_support.py"),
     ("testbeds/support.py", "/ (1 + rho * jnp.sum(inverse))", "/ (1 - rho * jnp.sum(inverse))", "testbeds/test_support.py"),
+    ("testbeds/sinusoids.py", "jnp.stack([jnp.sin(phase), jnp.cos(phase)])", "jnp.stack([jnp.cos(phase), jnp.sin(phase)])", "testbeds/test_sinusoids.py"),
+    ("testbeds/sinusoids.py", "self.amplitude_spread**2 / 3", "self.amplitude_spread**2", "testbeds/test_sinusoids.py"),
+    ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),

@@ -19,6 +19,7 @@ from smoothfbo.testbeds import (
     Jumps,
     MovingSources,
     Sinusoidal,
+    SinusoidFamilies,
 )
 from smoothfbo.testbeds.regression import decay
 from smoothfbo.testbeds.simplex import smallest_on_simplex
@@ -42,6 +43,7 @@ TESTBEDS = {
     ),
     "instruments": lambda: InstrumentalVariables(treatments=3, features=5, batch=8, period=20.0),
     "support": lambda: ChangingSupport(features=4, batch=8, period=20.0),
+    "sinusoids": lambda: SinusoidFamilies(tasks=2, samples=6, batch=6, frequencies=2, period=20.0),
 }
 # One round of so much data that the closed form of the inner problem is nearly the exact one, and a λ; the last number
 # is the allowed error in parts of the gradient's norm.
@@ -58,6 +60,14 @@ LARGE = {
     ),
     "instruments": (lambda: InstrumentalVariables(treatments=3, features=5, batch=60_000), [0.5, -1.0, 0.3], 0.03),
     "support": (lambda: ChangingSupport(features=4, batch=60_001), [0.5, -1.0, 2.0, 0.0], 0.03),
+    # one task, always the same: a round cannot hold enough tasks for a mean over them
+    "sinusoids": (
+        lambda: SinusoidFamilies(
+            tasks=1, samples=60_000, batch=60_000, frequencies=1, amplitude_spread=0.0, phase_spread=0.0
+        ),
+        [0.5, -1.0, 0.3],
+        0.03,
+    ),
 }
 WITH_BOUNDS = (DriftingCosine, FiniteBilevel, DriftingRegression)
 ROUNDS = 8

@@ -6,6 +6,7 @@ from smoothfbo.testbeds.drift import Bursts, Jumps, RandomWalk, Sinusoidal, Stea
 from smoothfbo.testbeds.finite import FiniteBilevel
 from smoothfbo.testbeds.instruments import InstrumentalVariables
 from smoothfbo.testbeds.regression import DriftingRegression
+from smoothfbo.testbeds.sinusoids import SinusoidFamilies
 from smoothfbo.testbeds.sources import MovingSources
 from smoothfbo.testbeds.support import ChangingSupport
 
@@ -20,6 +21,7 @@ __all__ = [
     "Jumps",
     "MovingSources",
     "RandomWalk",
+    "SinusoidFamilies",
     "Sinusoidal",
     "Steady",
     "as_drift",
