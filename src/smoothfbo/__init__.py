@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ConjugateGradient,
         Estimate,
         Explicit,
+        FirstOrder,
         FittedAdjoint,
         Functional,
         IdentityInverse,
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
         NeumannSeries,
         Oracle,
         PointwiseAdjoint,
+        Reevaluated,
+        SingleLoop,
+        Storm,
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Data, Problem, Samples
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
 __version__ = "1.0.0"
@@ -41,6 +46,7 @@ __all__ = [
     "Data",
     "Estimate",
     "Explicit",
+    "FirstOrder",
     "FittedAdjoint",
     "FunctionSource",
     "Functional",
@@ -53,17 +59,22 @@ __all__ = [
     "Online",
     "Oracle",
     "PointwiseAdjoint",
+    "Potential",
     "Problem",
     "RecordedSource",
+    "Reevaluated",
     "Round",
     "RunState",
     "Samples",
+    "SingleLoop",
     "State",
+    "Storm",
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
     "as_source",
     "batched",
+    "bregman_descent",
     "discounted_average",
     "last_hidden",
     "mixed_average",
@@ -84,6 +95,7 @@ _HOME = {
             "ConjugateGradient",
             "Estimate",
             "Explicit",
+            "FirstOrder",
             "FittedAdjoint",
             "Functional",
             "IdentityInverse",
@@ -91,11 +103,15 @@ _HOME = {
             "NeumannSeries",
             "Oracle",
             "PointwiseAdjoint",
+            "Reevaluated",
+            "SingleLoop",
+            "Storm",
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Data", "Problem", "Samples"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
+        "steps": ("Potential", "bregman_descent"),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
     }.items()
     for name in names

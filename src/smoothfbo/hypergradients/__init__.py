@@ -4,6 +4,7 @@ from smoothfbo.errors import renamed_attributes
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, PointwiseAdjoint
 from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
 from smoothfbo.hypergradients.explicit import Explicit
+from smoothfbo.hypergradients.first_order import FirstOrder, FirstOrderState
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
 from smoothfbo.hypergradients.implicit import (
     ConjugateGradient,
@@ -13,6 +14,9 @@ from smoothfbo.hypergradients.implicit import (
     NeumannSeries,
 )
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.hypergradients.reevaluated import Reevaluated, ReevaluatedState
+from smoothfbo.hypergradients.single_loop import SingleLoop
+from smoothfbo.hypergradients.storm import Storm, StormState
 from smoothfbo.hypergradients.unrolled import Unrolled
 
 __all__ = [
@@ -22,6 +26,8 @@ __all__ = [
     "ConjugateGradient",
     "Estimate",
     "Explicit",
+    "FirstOrder",
+    "FirstOrderState",
     "FittedAdjoint",
     "Functional",
     "FunctionalState",
@@ -32,6 +38,11 @@ __all__ = [
     "NeumannSeries",
     "Oracle",
     "PointwiseAdjoint",
+    "Reevaluated",
+    "ReevaluatedState",
+    "SingleLoop",
+    "Storm",
+    "StormState",
     "Unrolled",
 ]
 
