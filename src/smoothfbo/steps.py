@@ -39,8 +39,8 @@ def bregman_descent(rate: Number, potential: str | Potential) -> optax.GradientT
     | `"simplex"` | Σ λ log λ | the same, scaled to the Σλ of before | λ > 0 with a given sum over the pytree |
 
     Like every optax transformation it returns λ' − λ. It ends a chain: the rate and the sign are in it. With both
-    entropies an entry that is 0 stays 0, and a negative one gives NaN, so that the round is skipped. No entry falls to 0
-    by rounding, from where it would never come back: one step divides it by at most 1/(2ε), ε the machine precision.
+    entropies an entry that is 0 stays 0, and a negative one gives NaN, so that the round is skipped. No entry is
+    rounded to 0, from where it would never come back: one step divides it by at most 1/(2ε), ε the machine precision.
 
     **Arguments:**
 
@@ -55,13 +55,22 @@ def bregman_descent(rate: Number, potential: str | Potential) -> optax.GradientT
         potential = POTENTIALS[potential]
     mirror, inverse = potential
 
+    def init(params: PyTree) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
     def update(updates: PyTree, state: Any, params: PyTree | None = None) -> tuple[PyTree, Any]:
         if params is None:
             raise ValueError("bregman_descent needs params: call update(updates, state, params), as Online does.")
         moved = jax.tree.map(lambda m, g: m - jnp.asarray(rate, m.dtype) * g, mirror(params), updates)
         return optax.tree.sub(inverse(moved, params), params), state
 
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def _unchanged(mirrored: PyTree, outer: PyTree) -> PyTree:
+    del outer
+    return mirrored
 
 
 def _logarithms(outer: PyTree) -> PyTree:
@@ -90,7 +99,7 @@ def _total(tree: PyTree) -> Float[Array, ""]:
 
 
 POTENTIALS = {
-    "squares": Potential(lambda outer: outer, lambda mirrored, outer: mirrored),
+    "squares": Potential(lambda outer: outer, _unchanged),
     "entropy": Potential(_logarithms, _exponentials),
     "simplex": Potential(_logarithms, _shares),
 }

@@ -249,7 +249,9 @@ def exact_solves():
     return sf.Implicit(trained_linear(2, BETA), sf.ConjugateGradient(tolerance=1e-14))
 
 
-@pytest.mark.parametrize(("window", "discount", "normalise"), [(3, 0.7, "window"), (4, 1.0, "filled"), (2, 1.0, "window")])
+@pytest.mark.parametrize(
+    ("window", "discount", "normalise"), [(3, 0.7, "window"), (4, 1.0, "filled"), (2, 1.0, "window")]
+)
 def test_reevaluated_forms_every_hypergradient_of_the_window_at_the_current_outer_variable(window, discount, normalise):
     outers, gradients, theta = reevaluated(window, discount, filled=normalise == "filled")
     final, trace = played(sf.Reevaluated(exact_solves(), window, discount, normalise=normalise))

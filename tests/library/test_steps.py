@@ -11,6 +11,7 @@ import smoothfbo as sf
 
 GRADIENTS = np.random.default_rng(0).normal(size=(8, 4))
 START = np.array([0.1, 0.4, 0.2, 0.3])
+KEY = jax.random.key(0)
 
 
 def steps_of(optimiser, start=START, gradients=GRADIENTS):
@@ -18,9 +19,6 @@ def steps_of(optimiser, start=START, gradients=GRADIENTS):
     algorithm = sf.Online(estimator=sf.Oracle(lambda outer, data, key: data), optimiser=optimiser)
     final, trace = sf.run(algorithm, jnp.asarray(gradients), jnp.asarray(start), rounds=len(gradients), key=KEY)
     return np.concatenate([trace.outer, final.learner.outer[None]]), trace
-
-
-KEY = jax.random.key(0)
 
 
 def chain(potential, rate=0.3, window=3):
@@ -53,7 +51,9 @@ def test_entropy_multiplies_and_the_simplex_keeps_its_sum():
 def test_a_step_minimises_what_defines_it(potential):
     """⟨g, u⟩ + D_φ(u, λ)/α is larger at every u nearby (on the simplex: nearby with the same sum)."""
     gradient, rate, rng = GRADIENTS[0], 0.7, np.random.default_rng(1)
-    change, _ = sf.bregman_descent(rate, potential).update(jnp.asarray(gradient), optax.EmptyState(), jnp.asarray(START))
+    change, _ = sf.bregman_descent(rate, potential).update(
+        jnp.asarray(gradient), optax.EmptyState(), jnp.asarray(START)
+    )
     new = START + np.asarray(change)
 
     def objective(u):

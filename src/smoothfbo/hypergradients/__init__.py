@@ -3,6 +3,7 @@
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, PointwiseAdjoint
 from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
+from smoothfbo.hypergradients.corrections import AbstractCorrection, FittedCorrection, PointwiseCorrection
 from smoothfbo.hypergradients.explicit import Explicit
 from smoothfbo.hypergradients.first_order import FirstOrder, FirstOrderState
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
@@ -21,6 +22,7 @@ from smoothfbo.hypergradients.unrolled import Unrolled
 
 __all__ = [
     "AbstractAdjoint",
+    "AbstractCorrection",
     "AbstractEstimator",
     "AbstractInnerEstimator",
     "ConjugateGradient",
@@ -29,6 +31,7 @@ __all__ = [
     "FirstOrder",
     "FirstOrderState",
     "FittedAdjoint",
+    "FittedCorrection",
     "Functional",
     "FunctionalState",
     "IdentityInverse",
@@ -38,6 +41,7 @@ __all__ = [
     "NeumannSeries",
     "Oracle",
     "PointwiseAdjoint",
+    "PointwiseCorrection",
     "Reevaluated",
     "ReevaluatedState",
     "SingleLoop",

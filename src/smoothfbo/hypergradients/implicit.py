@@ -38,8 +38,8 @@ class ConjugateGradient(AbstractInverse):
     """(A + ρI) v = b by conjugate gradients, to ‖residual‖ ≤ tolerance·‖b‖ or at most `max_steps` iterations.
 
     It starts from the solution of the previous round if `warm_start`, or from zero where that has the smaller residual.
-    With `tolerance=None` every round makes `max_steps` iterations and always starts from the previous solution, as SOBOW
-    does (Lin, Sow, Ji, Liang and Shroff, NeurIPS 2023). Its residual then decides whether the system counts as solved.
+    With `tolerance=None` every round makes `max_steps` iterations, always from the previous solution, as SOBOW does
+    (Lin, Sow, Ji, Liang and Shroff, NeurIPS 2023). The residual then decides whether the system counts as solved.
 
     The Hessian of a network need not be positive: where a direction turns up along which A curves down, the solve ends
     with what it has and is reported as not converged. Give networks a ridge (1e-2 is a start) and look at `converged`
