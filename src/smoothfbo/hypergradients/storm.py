@@ -67,7 +67,7 @@ class Storm(AbstractInnerEstimator):
     - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
     """
 
-    inner: Network  # pyright: ignore[reportIncompatibleVariableOverride]
+    inner: Any  # a Network: its optimiser makes the step
     rate: Number
     forgetting: Number
     batch_size: int | None = eqx.field(static=True)
