@@ -14,13 +14,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-HYPERGRADIENTS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
+HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
     "library/test_hypergradients.py",
+    "library/test_online_methods.py",
+    "library/test_steps.py",
     "library/test_smoothing.py",
     "library/test_online.py",
     "library/test_finite_rounds.py",
     "testbeds/test_protocol.py",
 )
+PADDING = "library/test_padding.py"
+
 MUTATIONS = [
     # the adjoint
     ("hypergradients/adjoints.py", "return inner_product(a, slope)", "return -inner_product(a, slope)", HYPERGRADIENTS),
@@ -37,13 +41,13 @@ MUTATIONS = [
     ("hypergradients/functional.py", "or self.correction.paired", "", "library/test_corrections.py"),
     # the two terms
     ("problem.py", "return jax.grad(coupling)(outer)", "return jax.tree.map(jnp.negative, jax.grad(coupling)(outer))", HYPERGRADIENTS),
-    ("problem.py", "return jnp.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
+    ("problem.py", "return samples.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
     ("hypergradients/functional.py", "gradient=optax.tree.add(explicit, implicit)", "gradient=implicit", HYPERGRADIENTS),
     ("hypergradients/functional.py", "paired = self.adjoint.paired or", "paired = False and", HYPERGRADIENTS),
     ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
     ("hypergradients/base.py", "source = data if data.final is None else data.final", "source = data", HYPERGRADIENTS),
     # the baselines
-    ("hypergradients/implicit.py", "implicit = optax.tree.scale(-1, jax.grad(coupling)(outer))", "implicit = jax.grad(coupling)(outer)", HYPERGRADIENTS),
+    ("hypergradients/parametric.py", "optax.tree.scale(-1, jax.grad(coupling)(outer))", "jax.grad(coupling)(outer)", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "length=self.terms - 1", "length=self.terms", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "return estimate, ImplicitState(inner, solution)", "return estimate, ImplicitState(inner, state.solution)", HYPERGRADIENTS),
     ("hypergradients/unrolled.py", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n        inner = state\n", HYPERGRADIENTS),
@@ -51,6 +55,35 @@ MUTATIONS = [
     ("algebra.py", "new_square + share**2 * direction_square", "0 * new_square", "library/test_algebra.py"),
     ("functions/base.py", "function.regulariser(params))", "jnp.zeros(()))", HYPERGRADIENTS),
     ("functions/linear.py", "gradient = ridge * flat", "gradient = 0 * flat", HYPERGRADIENTS),
+    # online methods of other papers
+    ("hypergradients/implicit.py", "keep_start=self.tolerance is None", "keep_start=False", METHODS),
+    ("hypergradients/implicit.py", "tolerance=0.0 if self.tolerance is None", "tolerance=0.5 if self.tolerance is None", METHODS),
+    ("hypergradients/single_loop.py", "v - jnp.asarray(self.rate, v.dtype) * r", "v + jnp.asarray(self.rate, v.dtype) * r", METHODS),
+    ("hypergradients/single_loop.py", "terms = objectives.terms(params, state.solution,", "terms = objectives.terms(self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, state.solution,", METHODS),
+    ("hypergradients/single_loop.py", "formed_at=params, fitted=inner.params", "formed_at=inner.params, fitted=inner.params", METHODS),
+    ("hypergradients/single_loop.py", "return estimate, ImplicitState(inner, solution)", "return estimate, ImplicitState(inner, state.solution)", METHODS),
+    ("hypergradients/storm.py", "keep.astype(n.dtype) * (d - o)", "keep.astype(n.dtype) * d", METHODS),
+    ("hypergradients/storm.py", "jnp.where(state.rounds == 0, 0, 1 - ", "jnp.where(state.rounds < 0, 0, 1 - ", METHODS),
+    ("hypergradients/storm.py", "StormState(inner, solution, here, direction,", "StormState(inner, solution, here, new,", METHODS),
+    ("hypergradients/storm.py", "StormState(inner, solution, here, direction,", "StormState(inner, solution, here._replace(outer=state.previous.outer), direction,", METHODS),
+    ("hypergradients/storm.py", "self.inner.descend(state.inner, direction.params)", "self.inner.descend(state.inner, new.params)", METHODS),
+    ("hypergradients/storm.py", "following = optax.tree.where(finite, following, state)", "pass", METHODS),
+    ("hypergradients/first_order.py", "1 / sigma), data.outer)", "sigma), data.outer)", METHODS),
+    ("hypergradients/first_order.py", "time ** jnp.asarray(self.growth, number)", "time ** jnp.asarray(0 * self.growth, number)", METHODS),
+    ("hypergradients/first_order.py", "predict(self.inner, penalised.params, final.outer)", "predict(self.inner, inner.params, final.outer)", METHODS),
+    ("hypergradients/first_order.py", "converged=estimate.converged & solved", "converged=estimate.converged", METHODS),
+    ("hypergradients/reevaluated.py", "age <= past.rounds", "age <= past.rounds + 1", METHODS),
+    ("hypergradients/reevaluated.py", "age < length", "age <= length", METHODS),
+    ("hypergradients/reevaluated.py", "& past.usable", "", METHODS),
+    ("hypergradients/reevaluated.py", "discount ** age.astype(number)", "discount ** (age - 1).astype(number)", METHODS),
+    ("hypergradients/reevaluated.py", "jnp.minimum(past.rounds + 1, length)", "jnp.minimum(past.rounds, length)", METHODS),
+    ("hypergradients/reevaluated.py", "eqx.combine(problem, static)", "eqx.combine(arrays, static)", METHODS),
+    ("hypergradients/reevaluated.py", "past._replace(warm=warm)[1:]", "past[1:]", METHODS),
+    ("hypergradients/reevaluated.py", "> self.slots + 1)", "> self.slots + 2)", METHODS),
+    ("steps.py", "m - jnp.asarray(rate, m.dtype) * g", "m - 2 * jnp.asarray(rate, m.dtype) * g", STEPS),
+    ("steps.py", "scale = _total(outer) / _total(powers)", "scale = 1 / _total(powers)", STEPS),
+    ("steps.py", "jnp.exp(leaf - largest)", "jnp.exp(leaf)", STEPS),
+    ("steps.py", "jnp.maximum(leaf, 2 * jnp.finfo(leaf.dtype).eps * old)", "leaf", STEPS),
     # smoothing
     ("smoothing.py", "setting.window, jnp.int32), 1, slots)", "setting.window, jnp.int32) + 1, 1, slots)", SMOOTHING),
     ("smoothing.py", "gradient_at(history, slots, slot + 1 - length)", "gradient_at(history, slots, slot - length)", SMOOTHING),
@@ -93,14 +126,36 @@ MUTATIONS = [
     ("functions/base.py", "jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))", "jax.grad(term.mean_at)(predictions)", HYPERGRADIENTS),
     ("hypergradients/functional.py", "(of_inner <= TOLERANCE) & ", "", HYPERGRADIENTS),
     ("hypergradients/functional.py", " & (residual <= TOLERANCE)", "", HYPERGRADIENTS),
-    ("hypergradients/implicit.py", "solved & (of_inner <= TOLERANCE)", "solved", HYPERGRADIENTS),
+    ("hypergradients/parametric.py", "solved & (of_inner <= TOLERANCE)", "solved", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "residual <= TOLERANCE if reached is None else", "jnp.asarray(True) if reached is None else", HYPERGRADIENTS),
     ("hypergradients/base.py", "converged=residual <= TOLERANCE", "converged=jnp.isfinite(residual)", HYPERGRADIENTS),
+    # weights and padding
+    ("samples.py", "return jnp.sum(self.weighted(values)) / self.total(values.dtype)", "return jnp.mean(self.weighted(values))", PADDING),
+    ("samples.py", "jnp.where(_beside(counts, leaf), leaf, leaf[first])", "leaf", PADDING),
+    ("samples.py", "jnp.where(jnp.any(weight.astype(bool)), weight.astype(leaf.dtype), jnp.nan)", "weight.astype(leaf.dtype)", PADDING),
+    ("samples.py", "jax.random.randint(key, (size,), 0, below[-1])", "jax.random.randint(key, (size,), 0, weight.size)", PADDING),
+    ("samples.py", 'points, side="right")', 'points, side="left")', PADDING),
+    ("functions/linear.py", "count = term.samples.total(flat.dtype)", "count = term.samples.size", PADDING),
+    ("hypergradients/adjoints.py", "norm(final.inner.weighted(remainder)), norm(final.inner.weighted(slopes))", "norm(remainder), norm(slopes)", PADDING),
+    ("hypergradients/adjoints.py", "Term(linear, data.outer._replace(y=slopes), is_linear=True)", "Term(linear, data.outer._replace(y=slopes, weight=None), is_linear=True)", PADDING),
     # the best and the bounds
     ("testbeds/simplex.py", "jnp.minimum(shares[worst], wanted)", "shares[worst]", PROTOCOL),
     ("testbeds/finite.py", "rest + weight * jnp.sin(middle) > 0", "rest > 0", PROTOCOL),
     ("testbeds/regression.py", "jnp.arange(1 - self.lags, rounds - 1)", "jnp.arange(2 - self.lags, rounds)", PROTOCOL),
     ("testbeds/regression.py", "return jnp.max(diagonals) + ", "return jnp.min(diagonals) + ", PROTOCOL),
+    # problems whose answer moves
+    ("testbeds/base.py", "self.objective(round, outer) - self.objective(round, self.best(round))", "self.objective(round, outer)", PROTOCOL),
+    ("testbeds/drift.py", "jnp.sqrt(half / 2) * draw", "jnp.sqrt(half) * draw", "testbeds/test_drifts.py"),
+    ("testbeds/drift.py", "jnp.maximum(quarters - done - self.calm, 0)", "jnp.maximum(quarters - done, 0)", "testbeds/test_drifts.py"),
+    ("testbeds/sources.py", "self.position(round) - lead", "self.position(round) + lead", "testbeds/test_sources.py"),
+    ("testbeds/sources.py", "sources * shares(outer)[y[\"source\"]]", "shares(outer)[0]", PROTOCOL),
+    ("testbeds/instruments.py", "(v - outer @ y.treatment) ** 2", "(v - 2 * outer @ y.treatment) ** 2", PROTOCOL),
+    ("testbeds/instruments.py", "self.confounding * error @ self.confounder", "0 * error @ self.confounder", "testbeds/test_instruments.py"),
+    ("testbeds/support.py", "np.sqrt(self.batch / np.bincount", "(self.batch / np.bincount", "testbeds/test_support.py"),
+    ("testbeds/support.py", "/ (1 + rho * jnp.sum(inverse))", "/ (1 - rho * jnp.sum(inverse))", "testbeds/test_support.py"),
+    ("testbeds/sinusoids.py", "jnp.stack([jnp.sin(phase), jnp.cos(phase)])", "jnp.stack([jnp.cos(phase), jnp.sin(phase)])", "testbeds/test_sinusoids.py"),
+    ("testbeds/sinusoids.py", "self.amplitude_spread**2 / 3", "self.amplitude_spread**2", "testbeds/test_sinusoids.py"),
+    ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),
