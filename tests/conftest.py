@@ -11,21 +11,22 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
+# `make numerics` compiles as users do. Else most optimisations are off, also in the processes that tests start, the code
+# generator is the older, simpler one, and small programs are not cut into parts: a third of the time.
+OPTIMISED = bool(os.environ.get("SMOOTHFBO_TESTS_OPTIMISED"))
+if not OPTIMISED:
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    flags = "--xla_cpu_parallel_codegen_split_count=1"
+    flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
+    os.environ.setdefault("XLA_FLAGS", flags)
+
 import jax
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
 
-# `make numerics` compiles as users do; else the older, simpler code generator takes half of the time.
-OPTIMISED = bool(os.environ.get("SMOOTHFBO_TESTS_OPTIMISED"))
-if not OPTIMISED:  # small programs are not worth cutting into parts
-    flags = "--xla_cpu_parallel_codegen_split_count=1"
-    flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
-    os.environ.setdefault("XLA_FLAGS", flags)  # read when the first program is compiled
-
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_disable_most_optimizations", not OPTIMISED)  # most of the time goes into compiling
 
 # Compilation makes the first example slow, so no deadlines; derandomised, so that a failure can be repeated.
 settings.register_profile(
@@ -77,9 +78,11 @@ def key():
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory):
-    """The command line in a process of its own, as users run it, with a compilation cache for this test."""
-    cache = tmp_path_factory.mktemp("cache")
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
+    """The command line in a process of its own, as users run it; what one of them has compiled, the others have."""
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
 
     def start(*arguments):
         return subprocess.Popen(
