@@ -11,19 +11,20 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
-# `make numerics` compiles as users do. Else most optimisations are off, also in the processes that tests start, the code
-# generator is the older, simpler one, and small programs are not cut into parts: a third of the time.
-OPTIMISED = bool(os.environ.get("SMOOTHFBO_TESTS_OPTIMISED"))
-if not OPTIMISED:
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    flags = "--xla_cpu_parallel_codegen_split_count=1"
-    flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
-    os.environ.setdefault("XLA_FLAGS", flags)
-
 import jax
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
+
+# `make numerics` compiles as users do. Else most optimisations are off, also in processes that tests start; the code
+# generator is the older, simpler one, and small programs are not cut into parts: a third of the time.
+OPTIMISED = bool(os.environ.get("SMOOTHFBO_TESTS_OPTIMISED"))
+if not OPTIMISED:
+    jax.config.update("jax_disable_most_optimizations", True)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    flags = "--xla_cpu_parallel_codegen_split_count=1"
+    flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
+    os.environ.setdefault("XLA_FLAGS", flags)  # read when the first program is compiled
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
