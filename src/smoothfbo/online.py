@@ -15,6 +15,7 @@ from smoothfbo.batching import batched
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.problem import Problem
+from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
 from smoothfbo.source import AbstractSource, RecordedSource, as_source, next_round
 from smoothfbo.states import Info, RunState, State
@@ -83,7 +84,7 @@ class Online(eqx.Module):
             round=jnp.zeros((), jnp.int32),
             key=_key_data(key_rounds),
             outer=outer,
-            estimator=self.estimator.init(self.problem, outer, checks.as_arrays(data), key_init),
+            estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
         )
@@ -97,7 +98,7 @@ class Online(eqx.Module):
         """
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
-        estimate, warm = self.estimator(problem, state.outer, state.estimator, data, key)
+        estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
         gradient = estimate.gradient
 
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
