@@ -79,6 +79,8 @@ MUTATIONS = [
     ("hypergradients/reevaluated.py", "jnp.minimum(past.rounds + 1, length)", "jnp.minimum(past.rounds, length)", METHODS),
     ("hypergradients/reevaluated.py", "eqx.combine(problem, static)", "eqx.combine(arrays, static)", METHODS),
     ("hypergradients/reevaluated.py", "past._replace(warm=warm)[1:]", "past[1:]", METHODS),
+    ("hypergradients/reevaluated.py", "warm if self.refit else warm._replace(inner=newest.inner)", "warm if self.refit else warm._replace(inner=state.newest.inner)", METHODS),
+    ("hypergradients/reevaluated.py", "estimator, _Fitted(self.inner))", "estimator, self.inner)", METHODS),
     ("hypergradients/reevaluated.py", "> self.slots + 1)", "> self.slots + 2)", METHODS),
     ("steps.py", "m - jnp.asarray(rate, m.dtype) * g", "m - 2 * jnp.asarray(rate, m.dtype) * g", STEPS),
     ("steps.py", "scale = _total(outer) / _total(powers)", "scale = 1 / _total(powers)", STEPS),
