@@ -1,7 +1,7 @@
 """A round called from a Python loop over the same round inside `run`, and what pieces and live data cost.
 
-The network has 5,000 parameters; a round takes five inner and five adjoint steps on 32 samples. All ways compute the same
-bits, on the same recorded rounds.
+The network has 5,000 parameters; a round takes five inner and five adjoint steps on 32 samples. All ways compute the
+same bits, on the same recorded rounds.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def problem() -> tuple[sf.Online, sf.Data]:
     network = sf.Network(make, optax.adam(1e-3), steps=5)
     algorithm = sf.Online(
         sf.Problem(
-            inner_loss=lambda outer, v, x, y: jnp.exp(outer) * (v - y) ** 2,
-            outer_loss=lambda outer, v, x, y: (v - y) ** 2,
+            inner_loss=lambda outer, v, x, y: jnp.exp(outer) * (v - y) ** 2,  # noqa: ARG005
+            outer_loss=lambda outer, v, x, y: (v - y) ** 2,  # noqa: ARG005
         ),
         sf.Functional(network, network),
         optax.chain(sf.window_average(10), optax.sgd(1e-2)),

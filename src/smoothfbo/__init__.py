@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ConjugateGradient,
         Estimate,
         Explicit,
+        FirstOrder,
         FittedAdjoint,
         FittedCorrection,
         Functional,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
         Oracle,
         PointwiseAdjoint,
         PointwiseCorrection,
+        Reevaluated,
+        SingleLoop,
+        Storm,
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
 __version__ = "1.0.0"
@@ -44,6 +49,7 @@ __all__ = [
     "Data",
     "Estimate",
     "Explicit",
+    "FirstOrder",
     "FittedAdjoint",
     "FittedCorrection",
     "FunctionSource",
@@ -58,17 +64,22 @@ __all__ = [
     "Oracle",
     "PointwiseAdjoint",
     "PointwiseCorrection",
+    "Potential",
     "Problem",
     "RecordedSource",
+    "Reevaluated",
     "Round",
     "RunState",
     "Samples",
+    "SingleLoop",
     "State",
+    "Storm",
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
     "as_source",
     "batched",
+    "bregman_descent",
     "discounted_average",
     "last_hidden",
     "mixed_average",
@@ -90,6 +101,7 @@ _HOME = {
             "ConjugateGradient",
             "Estimate",
             "Explicit",
+            "FirstOrder",
             "FittedAdjoint",
             "FittedCorrection",
             "Functional",
@@ -99,12 +111,16 @@ _HOME = {
             "Oracle",
             "PointwiseAdjoint",
             "PointwiseCorrection",
+            "Reevaluated",
+            "SingleLoop",
+            "Storm",
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Problem",),
         "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
+        "steps": ("Potential", "bregman_descent"),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
     }.items()
     for name in names

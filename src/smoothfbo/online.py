@@ -29,7 +29,7 @@ class Online(eqx.Module):
     **Arguments:**
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
-    - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Explicit`, `Oracle`, or your own.
+    - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Storm`, `Oracle`, another one of the library, or your own.
     - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
 
@@ -53,7 +53,9 @@ class Online(eqx.Module):
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
         if not isinstance(estimator, AbstractEstimator):
-            raise TypeError(f"estimator must be Functional, Implicit, Unrolled, Explicit or Oracle, got {estimator!r}.")
+            raise TypeError(
+                f"estimator must be an estimator such as Functional(...) or Implicit(...), got {estimator!r}."
+            )
         if not isinstance(optimiser, optax.GradientTransformation):
             raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
