@@ -79,7 +79,7 @@ class FittedAdjoint(AbstractAdjoint):
         final: Data,
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
-        function = self._resolve(inner)
+        function = self._resolve(inner).at(outer)
         objective = adjoint_objective(problem, outer, inner, data)
         state = function.fit(state, objective, key)
         values = batched(function.bind(state.params))(final.inner.x)

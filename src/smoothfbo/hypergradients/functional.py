@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import optax
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState
+from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
@@ -38,6 +39,16 @@ class Functional(AbstractInnerEstimator):
 
     Nothing differentiates through 1 or 2.
 
+    A penalty of the inner function that depends on λ acts on parameters θ and not on values h(x), so the functional
+    hypergradient has no term for it. Where h(x) = Φ(x)θ is a `Linear` whose `ridge` is a function of λ, and the adjoint
+    a(x) = Φ(x)w has the same features and ridge, the parametric term is known and added: with
+    (mean H ⊗ φφᵀ + diag ρ(λ)) w = −mean d ⊗ φ, the hypergradient is exact for
+
+        ∇F(λ) = ∂_λ L_out + mean ∂_λ [∂_v ℓ_in(λ, h(x), x, y)ᵀ a(x)] + ∂_λ [∇_θ R(θ, λ)ᵀ w].
+
+    Elsewhere w would have to solve the linear system of `Implicit`, so `Functional` refuses: use `Implicit` or `Unrolled`,
+    or write the penalty as a part of ℓ_in that depends on the prediction.
+
     **Arguments:**
 
     - `inner`: a `Network`, a `Linear`, or another `AbstractFunction`.
@@ -57,6 +68,12 @@ class Functional(AbstractInnerEstimator):
             raise TypeError(
                 f"adjoint must be a Network, a Linear or PointwiseAdjoint(), got a {type(adjoint).__name__}."
             )
+        if isinstance(inner, AbstractFunction) and inner.depends_on_outer and not _shares_parameters(inner, adjoint):
+            raise TypeError(
+                "The inner function's penalty depends on the outer variable: it acts on parameters and not on values "
+                "h(x), so Functional can differentiate it only for a Linear with the same Linear as adjoint, "
+                "Functional(linear, linear). Use Implicit or Unrolled, or a penalty on the prediction in inner_loss."
+            )
         self.inner = inner
         self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else FittedAdjoint(function=adjoint)
         self.batch_size = batch_size
@@ -74,12 +91,14 @@ class Functional(AbstractInnerEstimator):
         key_inner, key_adjoint, key_final = jax.random.split(key, 3)
         final = final_data(data, self.batch_size, key_final, paired=self.adjoint.paired)
 
-        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         module = self.inner.bind(inner.params)
         adjoints, adjoint, residual = self.adjoint(problem, outer, module, state.adjoint, data, final, key_adjoint)
 
         explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
         implicit = problem.implicit(outer, predict(self.inner, inner.params, final.inner), adjoints, final.inner)
+        if self.inner.depends_on_outer:
+            implicit = optax.tree.add(implicit, _penalty_term(self.inner, outer, inner.params, adjoint.params))
         of_inner = inner_residual(self.inner, inner.params, problem, outer, data)
         estimate = Estimate(
             gradient=optax.tree.add(explicit, implicit),
@@ -92,3 +111,24 @@ class Functional(AbstractInnerEstimator):
             converged=(of_inner <= TOLERANCE) & (residual <= TOLERANCE),
         )
         return estimate, FunctionalState(inner, adjoint)
+
+
+def _penalty_term(inner: AbstractFunction, outer: PyTree, params: PyTree, adjoint: PyTree) -> PyTree:
+    """∂_λ [∇_θ R(θ, λ)ᵀ w] for the parameters w of an adjoint in the same features."""
+
+    def coupling(outer: PyTree) -> Float[Array, ""]:
+        return jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]
+
+    return jax.grad(coupling)(outer)
+
+
+def _shares_parameters(inner: AbstractFunction, adjoint: Any) -> bool:
+    """Whether the adjoint's parameters w stand for Φw in the inner function's features Φ, with its ridge."""
+    function = adjoint.function if isinstance(adjoint, FittedAdjoint) else adjoint
+    if not isinstance(inner, Linear) or not isinstance(function, Linear):
+        return False
+    one, other = ((each.features, each.ridge, each.bias) for each in (inner, function))
+    leaves, structure = jax.tree.flatten(one)
+    others, other_structure = jax.tree.flatten(other)
+    # by identity: features and ridges are code, and arrays in them may be traced
+    return structure == other_structure and all(a is b for a, b in zip(leaves, others, strict=True))

@@ -144,11 +144,11 @@ class Implicit(AbstractInnerEstimator):
         check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_final = jax.random.split(key)
         final = final_data(data, self.batch_size, key_final)
-        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         params = inner.params
 
         def inner_loss(params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
-            return objective_value(self.inner, params, inner_objective(problem, outer, data.inner))
+            return objective_value(self.inner.at(outer), params, inner_objective(problem, outer, data.inner))
 
         def outer_loss(params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
             return problem.outer_mean(outer, predict(self.inner, params, data.outer), data.outer)
