@@ -14,6 +14,8 @@ from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
+from smoothfbo.monitor import first_monitor, observe
+from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
 from smoothfbo.smoothing import smoothed_gradient
 from smoothfbo.source import AbstractSource, RecordedSource, as_source, next_round
@@ -27,7 +29,8 @@ class Online(eqx.Module):
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
     - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Explicit`, `Oracle`, or your own.
-    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
+    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`. One that asks for
+      `value` and `grad` (`optax.polyak_sgd`, `optax.contrib.reduce_on_plateau`) gets the round's outer loss and ĝ_t.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
 
     A round whose hypergradient or update is not finite is skipped and counted: λ stays as it was, and the
@@ -51,12 +54,10 @@ class Online(eqx.Module):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
         if not isinstance(estimator, AbstractEstimator):
             raise TypeError(f"estimator must be Functional, Implicit, Unrolled, Explicit or Oracle, got {estimator!r}.")
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
             raise TypeError(f"project must be a function of the outer variable or None, got {project!r}.")
         self.problem, self.estimator = problem, estimator
-        self.optimiser, self.project = optimiser, project
+        self.optimiser, self.project = as_optimiser(optimiser, "transformation such as optax.sgd(0.1)"), project
 
     def init(self, outer: PyTree, data: Any, key: PRNGKeyArray) -> State:
         """The state before the first round. `data` is one round of data: its shapes count, and it is checked."""
@@ -84,6 +85,7 @@ class Online(eqx.Module):
             estimator=self.estimator.init(self.problem, outer, checks.as_arrays(data), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
+            monitor=first_monitor(outer),
         )
 
     @eqx.filter_jit
@@ -101,19 +103,23 @@ class Online(eqx.Module):
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
         finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
+        value = jnp.where(finite, estimate.outer_loss, jnp.inf)
+        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, value=value, grad=gradient)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-            change, optimiser = self.optimiser.update(gradient, state.optimiser, state.outer)
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)
         finite &= _all_finite(outer)
+        outer = optax.tree.where(finite, outer, state.outer)
+        monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer), finite)
 
         following = State(
             round=state.round + 1,
             key=state.key,
-            outer=optax.tree.where(finite, outer, state.outer),
+            outer=outer,
             estimator=_keep_finite(warm, state.estimator),
             optimiser=optimiser,
             skipped=state.skipped + jnp.where(finite, 0, 1).astype(jnp.int32),
+            monitor=monitor,
         )
         smoothed = smoothed_gradient(optimiser, gradient)
         info = Info(
@@ -132,6 +138,7 @@ class Online(eqx.Module):
             converged=estimate.converged & finite,
             finite=finite,
             skipped=following.skipped,
+            oscillating=oscillating,
         )
         return following, info
 

@@ -15,6 +15,7 @@ from smoothfbo.batching import batched
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
 from smoothfbo.functions.penalty import PenaltyAt, takes_outer
+from smoothfbo.optimiser import as_optimiser, update
 
 
 class _Pair(NamedTuple):
@@ -85,8 +86,6 @@ class Network(AbstractFunction):
             raise TypeError("Network((init, apply), ...) is written Network.from_pair(init, apply, ...) since 1.0.")
         if not is_pair and not callable(make):
             raise TypeError(f"make must be a function key -> module, got {make!r}.")
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax optimiser such as optax.adam(1e-3), got {optimiser!r}.")
         if penalty is not None:
             takes_outer(penalty)
         checks.require_integer(steps, "steps", 0)
@@ -94,7 +93,7 @@ class Network(AbstractFunction):
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
         self.make, self.frozen = make, None if is_pair else _frozen_part(make)
-        self.optimiser, self.steps = optimiser, steps
+        self.optimiser, self.steps = as_optimiser(optimiser, "optimiser such as optax.adam(1e-3)"), steps
         self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
 
     @classmethod
@@ -150,19 +149,23 @@ class Network(AbstractFunction):
         return eqx.tree_at(lambda network: network.penalty, self, PenaltyAt(self.penalty, outer))
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
-        def update(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
+        def one_step(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
             keys = jax.random.split(key, len(objective))
             batch = tuple(
                 term._replace(samples=term.samples.minibatch(self.batch_size, key))
                 for term, key in zip(objective, keys, strict=True)
             )
-            gradient = jax.grad(lambda params: objective_value(self, params, batch))(state.params)
-            with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-                change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
+
+            def loss(params: PyTree) -> Float[Array, ""]:
+                return objective_value(self, params, batch)
+
+            value, gradient = jax.value_and_grad(loss)(state.params)
+            known = {"value": value, "grad": gradient, "value_fn": loss}
+            change, memory = update(self.optimiser, gradient, state.optimiser, state.params, **known)
             return FunctionState(optax.apply_updates(state.params, change), memory), None
 
         keys = jax.random.split(key, self.steps)
-        return jax.lax.scan(update, state, keys, unroll=self.unroll)[0]
+        return jax.lax.scan(one_step, state, keys, unroll=self.unroll)[0]
 
 
 def _frozen_part(make: Any) -> PyTree:
