@@ -99,7 +99,7 @@ MUTATIONS = [
     ("smoothing.py", "state.smoother, params, **extra)", "state.smoother, params)", OPTIMISERS),
     ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "monitor.slope", MONITOR),
     ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "inner_product(gradient, monitor.move)", MONITOR),
-    ("monitor.py", "return optax.tree.where(finite, new, monitor), flag", "return new, flag", MONITOR),
+    ("monitor.py", "jnp.nan_to_num(0.5", "jnp.asarray(0.5", MONITOR),
     ("monitor.py", "monitor.lowered + jnp.maximum(-level, 0)", "monitor.lowered", MONITOR),
     # what is called converged
     ("functions/base.py", "jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)", "ratio(remainder, scale)", HYPERGRADIENTS),

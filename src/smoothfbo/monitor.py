@@ -42,15 +42,14 @@ def first_monitor(outer: PyTree) -> Monitor:
     return Monitor(optax.tree.zeros_like(outer), *zeros, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
-def observe(
-    monitor: Monitor, gradient: PyTree, move: PyTree, finite: Bool[Array, ""]
-) -> tuple[Monitor, Bool[Array, ""]]:
+def observe(monitor: Monitor | None, gradient: PyTree, move: PyTree) -> tuple[Monitor | None, Bool[Array, ""]]:
     """Take in ĝ_t and the move that follows it; say whether the moves have raised the objective by `RATIO` times what
-    they had lowered it before. A round that is not finite moves nothing, and is left out."""
+    they had lowered it before. In a skipped round both are zero: half of the work of the move before it is lost."""
+    if monitor is None:
+        return None, jnp.asarray(False)
     work = jnp.nan_to_num(0.5 * (monitor.slope + inner_product(gradient, monitor.move)))
     level = monitor.raised + work
     raised, lowered = jnp.maximum(level, 0), monitor.lowered + jnp.maximum(-level, 0)
-    flag = (raised > RATIO * lowered) & (monitor.moves >= FIRST_MOVES) & finite
+    flag = (raised > RATIO * lowered) & (monitor.moves >= FIRST_MOVES)
     flagged = monitor.oscillating + flag.astype(jnp.int32)
-    new = Monitor(move, inner_product(gradient, move), raised, lowered, monitor.moves + 1, flagged)
-    return optax.tree.where(finite, new, monitor), flag
+    return Monitor(move, inner_product(gradient, move), raised, lowered, monitor.moves + 1, flagged), flag

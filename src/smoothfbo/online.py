@@ -32,6 +32,7 @@ class Online(eqx.Module):
     - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`. One that asks for
       `value` and `grad` (`optax.polyak_sgd`, `optax.contrib.reduce_on_plateau`) gets the round's outer loss and ĝ_t.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
+    - `monitor`: whether to watch for oscillation (`Info.oscillating`). It costs two products of vectors like λ a round.
 
     A round whose hypergradient or update is not finite is skipped and counted: λ stays as it was, and the
     optimiser sees a zero gradient (like the paper's zero padding). Each part of the estimator's warm state
@@ -42,6 +43,7 @@ class Online(eqx.Module):
     estimator: AbstractEstimator
     optimiser: optax.GradientTransformation
     project: Callable[[PyTree], PyTree] | None
+    monitor: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Online(eqx.Module):
         estimator: AbstractEstimator | None = None,
         optimiser: Any = None,
         project: Callable[[PyTree], PyTree] | None = None,
+        monitor: bool = True,
         **old: Any,
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
@@ -58,6 +61,7 @@ class Online(eqx.Module):
             raise TypeError(f"project must be a function of the outer variable or None, got {project!r}.")
         self.problem, self.estimator = problem, estimator
         self.optimiser, self.project = as_optimiser(optimiser, "transformation such as optax.sgd(0.1)"), project
+        self.monitor = monitor
 
     def init(self, outer: PyTree, data: Any, key: PRNGKeyArray) -> State:
         """The state before the first round. `data` is one round of data: its shapes count, and it is checked."""
@@ -85,7 +89,7 @@ class Online(eqx.Module):
             estimator=self.estimator.init(self.problem, outer, checks.as_arrays(data), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
-            monitor=first_monitor(outer),
+            monitor=first_monitor(outer) if self.monitor else None,
         )
 
     @eqx.filter_jit
@@ -110,7 +114,7 @@ class Online(eqx.Module):
             outer = outer if self.project is None else self.project(outer)
         finite &= _all_finite(outer)
         outer = optax.tree.where(finite, outer, state.outer)
-        monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer), finite)
+        monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer))
 
         following = State(
             round=state.round + 1,

@@ -26,7 +26,7 @@ class State(NamedTuple):
     estimator: PyTree  # its warm state; `estimator.inner` is the inner function, where there is one
     optimiser: PyTree
     skipped: Int[Array, ""]  # rounds whose update was not finite
-    monitor: Monitor  # of the work that the moves of λ do
+    monitor: Monitor | None  # of the work that the moves of λ do
 
     hypergradient = _renamed("State", "hypergradient", "estimator")
 
