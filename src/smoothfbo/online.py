@@ -17,6 +17,7 @@ from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
 from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
+from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
 from smoothfbo.source import AbstractSource, RecordedSource, as_source, next_round
 from smoothfbo.states import Info, RunState, State
@@ -28,7 +29,7 @@ class Online(eqx.Module):
     **Arguments:**
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
-    - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Explicit`, `Oracle`, or your own.
+    - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Storm`, `Oracle`, another one of the library, or your own.
     - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`. One that asks for
       `value` and `grad` (`optax.polyak_sgd`, `optax.contrib.reduce_on_plateau`) gets the round's outer loss and ĝ_t.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
@@ -56,7 +57,9 @@ class Online(eqx.Module):
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
         if not isinstance(estimator, AbstractEstimator):
-            raise TypeError(f"estimator must be Functional, Implicit, Unrolled, Explicit or Oracle, got {estimator!r}.")
+            raise TypeError(
+                f"estimator must be an estimator such as Functional(...) or Implicit(...), got {estimator!r}."
+            )
         if project is not None and not callable(project):
             raise TypeError(f"project must be a function of the outer variable or None, got {project!r}.")
         self.problem, self.estimator = problem, estimator
@@ -86,7 +89,7 @@ class Online(eqx.Module):
             round=jnp.zeros((), jnp.int32),
             key=_key_data(key_rounds),
             outer=outer,
-            estimator=self.estimator.init(self.problem, outer, checks.as_arrays(data), key_init),
+            estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
             monitor=first_monitor(outer) if self.monitor else None,
@@ -101,7 +104,7 @@ class Online(eqx.Module):
         """
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
-        estimate, warm = self.estimator(problem, state.outer, state.estimator, data, key)
+        estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
         gradient = estimate.gradient
 
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.

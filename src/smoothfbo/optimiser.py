@@ -24,9 +24,10 @@ def update(
         try:
             return optax.with_extra_args_support(optimiser).update(gradient, state, params, **known)
         except TypeError as error:
-            if "value_fn" in known or "value_fn" not in str(error):
+            if "required keyword-only argument" not in str(error):
                 raise
+            what = str(error).split(":")[-1].strip()
             raise TypeError(
-                "optimiser searches along a line (it wants value_fn), and every point of the line would be another "
-                "inner fit: use one of gradients and values, such as optax.adam or optax.polyak_sgd."
+                f"optimiser asks for {what}, which is not known here (every value of an outer objective is another "
+                "inner fit, so there is no line search): use one of gradients and values, such as optax.adam."
             ) from error

@@ -106,7 +106,7 @@ def test_the_inner_fit_passes_on_value_gradient_and_objective(key):
 
 @pytest.mark.usefixtures("as_users_call")
 def test_what_is_no_optimiser(key):
-    with pytest.raises(TypeError, match="optimiser searches along a line .* every point of the line would be another"):
+    with pytest.raises(TypeError, match="optimiser asks for 'value_fn', which is not known here .* no line search"):
         trace_of(optax.lbfgs())
     with pytest.raises(TypeError, match=r"optimiser must be an optax transformation such as optax.sgd\(0.1\), got 0.1"):
         sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), 0.1)

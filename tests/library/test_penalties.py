@@ -111,6 +111,30 @@ def test_a_ridge_for_each_feature(name):
         assert_trees_close(result.implicit, expected, 1e-8)
 
 
+SETTLING = {
+    "single loop": (lambda: sf.SingleLoop(trained(1, half_squares), 0.3), 1e-8),
+    "storm": (lambda: sf.Storm(trained(1, half_squares), 0.3, 0.5), 1e-8),
+    "first order": (lambda: sf.FirstOrder(linear(), 1e5), 1e-3),
+}
+
+
+@pytest.mark.parametrize("name", SETTLING)
+def test_methods_that_settle_over_rounds(name):
+    """Many rounds at one λ: the same hypergradient, up to 1/σ for the first-order method."""
+    make, rtol = SETTLING[name]
+    estimator, outer, key = make(), jax.tree.map(jnp.asarray, OUTER), jax.random.key(0)
+
+    @jax.jit
+    def last(state):
+        def round(state, _):
+            result, state = estimator(PROBLEM, outer, state, DATA, key)
+            return state, result.gradient
+
+        return jax.tree.map(lambda leaf: leaf[-1], jax.lax.scan(round, state, length=900)[1])
+
+    assert_trees_close(last(estimator.init(PROBLEM, outer, DATA, key)), closed_form(OUTER), rtol)
+
+
 def test_the_identity_in_place_of_the_inverse():
     result, _ = estimate(sf.Implicit(linear(), sf.IdentityInverse()))
     assert_trees_close(result.gradient, closed_form(OUTER, w=lambda theta: -slope(theta)), 1e-10)
@@ -171,7 +195,7 @@ def test_vector_predictions_a_bias_and_a_loss_that_is_not_quadratic(make, key):
     y = (x + jnp.array([0.5, -0.3]) + jnp.sin(5 * x) > 0).astype(x.dtype)
     loss = lambda outer, v, x, y: jnp.sum(jax.nn.softplus(v) - y * v)  # noqa: E731
     problem, data = sf.Problem(loss, loss), sf.Data(sf.Samples(x[:40], y[:40]), sf.Samples(x[40:], y[40:]))
-    estimator = make(sf.Linear(lambda x: x, prediction=jnp.zeros(2), ridge=jnp.exp, bias=True, steps=6))
+    estimator = make(sf.Linear(lambda x: x, prediction=jnp.zeros(2), ridge=jnp.exp, bias=True, steps=5))
     outer, key = jnp.array([-2.0, -1.0]), jax.random.key(0)
     state = estimator.init(problem, outer, data, key)
     result, _ = call(estimator, problem, outer, state, data)
@@ -243,6 +267,11 @@ def test_lanes_and_runs_with_a_penalty_in_the_outer_variable(key):
 def test_functional_refuses_what_it_cannot_differentiate(inner, adjoint):
     with pytest.raises(TypeError, match=r"penalty depends on the outer variable: it acts on parameters .* Implicit"):
         sf.Functional(inner(), adjoint())
+
+
+def test_functional_refuses_a_correction_where_the_penalty_has_the_outer_variable():
+    with pytest.raises(TypeError, match="correction must be None where the inner function's penalty depends"):
+        sf.Functional(linear(), linear(), correction=sf.FittedCorrection(sf.Linear(phi)))
 
 
 def test_an_adjoint_may_have_a_penalty_of_its_own_with_the_outer_variable():

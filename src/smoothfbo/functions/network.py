@@ -160,12 +160,15 @@ class Network(AbstractFunction):
                 return objective_value(self, params, batch)
 
             value, gradient = jax.value_and_grad(loss)(state.params)
-            known = {"value": value, "grad": gradient, "value_fn": loss}
-            change, memory = update(self.optimiser, gradient, state.optimiser, state.params, **known)
-            return FunctionState(optax.apply_updates(state.params, change), memory), None
+            return self.descend(state, gradient, value=value, grad=gradient, value_fn=loss), None
 
         keys = jax.random.split(key, self.steps)
         return jax.lax.scan(one_step, state, keys, unroll=self.unroll)[0]
+
+    def descend(self, state: FunctionState, gradient: PyTree, **known: Any) -> FunctionState:
+        """One update of the optimiser with a given gradient in θ; `known` is for optimisers that ask for more."""
+        change, memory = update(self.optimiser, gradient, state.optimiser, state.params, **known)
+        return FunctionState(optax.apply_updates(state.params, change), memory)
 
 
 def _frozen_part(make: Any) -> PyTree:
