@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
+HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, OPTIMISERS, MONITOR = (
     "library/test_hypergradients.py",
     "library/test_online_methods.py",
     "library/test_steps.py",
@@ -22,6 +22,9 @@ HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
     "library/test_online.py",
     "library/test_finite_rounds.py",
     "testbeds/test_protocol.py",
+    "library/test_penalties.py",
+    "library/test_optimisers.py",
+    "library/test_monitor.py",
 )
 PADDING = "library/test_padding.py"
 
@@ -115,7 +118,7 @@ MUTATIONS = [
     ("testbeds/regression.py", "self.truth(round - 1 - lag, x)", "self.truth(round - lag, x)", "testbeds/test_known_truth.py"),
     # the loop
     ("online.py", "outer=state.outer,\n            gradient=estimate", "outer=following.outer,\n            gradient=estimate", ONLINE),
-    ("online.py", "outer=optax.tree.where(finite, outer, state.outer)", "outer=outer", ONLINE),
+    ("online.py", "outer = optax.tree.where(finite, outer, state.outer)", "pass", ONLINE),
     ("online.py", "_keep_finite(warm, state.estimator)", "warm", ONLINE),
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
@@ -123,6 +126,23 @@ MUTATIONS = [
     ("online.py", "return self.estimator.predictor(learner.estimator)", "return self.estimator.predictor(self.estimator.init)", ONLINE),
     ("source.py", "return value if isinstance(value, Round) else Round(value)", "return Round(value.data if isinstance(value, Round) else value)", ONLINE),
     ("algebra.py", "jnp.where(jnp.isfinite(square), x, jnp.nan)", "x", FINITE),
+    # penalties with the outer variable
+    ("hypergradients/functional.py", "return jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]", "return -jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]", PENALTIES),
+    ("hypergradients/parametric.py", "objective_value(self.function.at(outer), params", "objective_value(self.function.at(jax.lax.stop_gradient(outer)), params", PENALTIES),
+    ("hypergradients/unrolled.py", "self.inner.at(outer).fit(", "self.inner.at(jax.lax.stop_gradient(outer)).fit(", PENALTIES),
+    ("hypergradients/adjoints.py", "inner.function, \"adjoint\").at(outer)", "inner.function, \"adjoint\").at(jax.tree.map(lambda leaf: 0 * leaf, outer))", PENALTIES),
+    ("hypergradients/first_order.py", "in_loss + penalty(penalised.params) - penalty(inner.params)", "in_loss", PENALTIES),
+    ("hypergradients/base.py", "relative_residual(function.at(outer), params", "relative_residual(function.at(jax.tree.map(jnp.zeros_like, outer)), params", PENALTIES),
+    ("functions/linear.py", "curvature = jnp.diag(ridge)", "curvature = 2 * jnp.diag(ridge)", PENALTIES),
+    ("functions/linear.py", "return 0.5 * inner_product(params, jax", "return inner_product(params, jax", PENALTIES),
+    # the optimisers and the monitor
+    ("online.py", "jnp.where(finite, estimate.outer_loss, jnp.inf)", "estimate.outer_loss", OPTIMISERS),
+    ("online.py", "value=value, grad=gradient)", "value=0.5 * value, grad=gradient)", OPTIMISERS),
+    ("smoothing.py", "state.smoother, params, **extra)", "state.smoother, params)", OPTIMISERS),
+    ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "monitor.slope", MONITOR),
+    ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "inner_product(gradient, monitor.move)", MONITOR),
+    ("monitor.py", "jnp.nan_to_num(0.5", "jnp.asarray(0.5", MONITOR),
+    ("monitor.py", "monitor.lowered + jnp.maximum(-level, 0)", "monitor.lowered", MONITOR),
     # what is called converged
     ("functions/base.py", "jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)", "ratio(remainder, scale)", HYPERGRADIENTS),
     ("functions/base.py", "jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))", "jax.grad(term.mean_at)(predictions)", HYPERGRADIENTS),

@@ -16,6 +16,8 @@ from smoothfbo.batching import batched
 from smoothfbo.compiled import Static, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
+from smoothfbo.monitor import first_monitor, observe
+from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
 from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
@@ -30,8 +32,10 @@ class Online(eqx.Module):
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
     - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Storm`, `Oracle`, another one of the library, or your own.
-    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
+    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`. One that asks for
+      `value` and `grad` (`optax.polyak_sgd`, `optax.contrib.reduce_on_plateau`) gets the round's outer loss and ĝ_t.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
+    - `monitor`: whether to watch for oscillation (`Info.oscillating`). It costs two products of vectors like λ a round.
 
     A round whose hypergradient or update is not finite is skipped and counted: λ stays as it was, and the
     optimiser sees a zero gradient (like the paper's zero padding). Each part of the estimator's warm state
@@ -42,6 +46,7 @@ class Online(eqx.Module):
     estimator: AbstractEstimator
     optimiser: optax.GradientTransformation
     project: Callable[[PyTree], PyTree] | None
+    monitor: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Online(eqx.Module):
         estimator: AbstractEstimator | None = None,
         optimiser: Any = None,
         project: Callable[[PyTree], PyTree] | None = None,
+        monitor: bool = True,
         **old: Any,
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
@@ -56,12 +62,11 @@ class Online(eqx.Module):
             raise TypeError(
                 f"estimator must be an estimator such as Functional(...) or Implicit(...), got {estimator!r}."
             )
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
             raise TypeError(f"project must be a function of the outer variable or None, got {project!r}.")
         self.problem, self.estimator = problem, estimator
-        self.optimiser, self.project = optimiser, project
+        self.optimiser, self.project = as_optimiser(optimiser, "transformation such as optax.sgd(0.1)"), project
+        self.monitor = monitor
 
     def init(self, outer: PyTree, data: Any, key: PRNGKeyArray) -> State:
         """The state before the first round. `data` is one round of data: its shapes count, and it is checked."""
@@ -89,6 +94,7 @@ class Online(eqx.Module):
             estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
+            monitor=first_monitor(outer) if self.monitor else None,
         )
 
     @plain_method
@@ -118,19 +124,23 @@ class Online(eqx.Module):
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
         finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
+        value = jnp.where(finite, estimate.outer_loss, jnp.inf)
+        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, value=value, grad=gradient)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-            change, optimiser = self.optimiser.update(gradient, state.optimiser, state.outer)
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)
         finite &= _all_finite(outer)
+        outer = optax.tree.where(finite, outer, state.outer)
+        monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer))
 
         following = State(
             round=state.round + 1,
             key=state.key,
-            outer=optax.tree.where(finite, outer, state.outer),
+            outer=outer,
             estimator=_keep_finite(warm, state.estimator),
             optimiser=optimiser,
             skipped=state.skipped + jnp.where(finite, 0, 1).astype(jnp.int32),
+            monitor=monitor,
         )
         smoothed = smoothed_gradient(optimiser, gradient)
         info = Info(
@@ -149,6 +159,7 @@ class Online(eqx.Module):
             converged=estimate.converged & finite,
             finite=finite,
             skipped=following.skipped,
+            oscillating=oscillating,
         )
         return following, info
 

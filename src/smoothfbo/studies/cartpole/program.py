@@ -101,7 +101,7 @@ def learner(
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
     problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), method.estimator)
     hypergradient = estimator_of(method, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
-    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
+    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:

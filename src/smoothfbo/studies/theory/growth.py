@@ -44,7 +44,7 @@ def _grow(problem: DriftingCosine, window: Array, step: Array, key: Array, round
     """BLR_w(T)/T of one lane, in O(T·d): window means of the cosine problem are those of cos c and sin c."""
     optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     _, outers = run(
-        Online(None, problem.oracle(), optimiser),
+        Online(None, problem.oracle(), optimiser, monitor=False),
         problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
