@@ -15,7 +15,8 @@ from smoothfbo import regret
 from smoothfbo.harness.statistics import Frame, interval
 from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.regression.claims import judge_claims
-from smoothfbo.studies.regression.config import Lane, RegressionConfig
+from smoothfbo.studies.regression.config import RegressionConfig
+from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs
 from smoothfbo.testbeds.regression import DriftingRegression, Weighting, excess, shares
 
@@ -31,10 +32,10 @@ TOTALS = {
 }
 COMMON_WINDOW = 100  # every lane is also scored by BLR_100, whatever its own window: that can be compared
 LATE_MEANS = ("excess", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
-PROBED = ("bias_squared", "noise_squared")
+PROBED = ("bias_given_past", "noise_given_past", "bias_given_fits", "noise_given_fits")
 HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "skipped")
-SETTING = ("drift", "weights", "regime", "noise", "frequency", "batch", "inner_steps", "inner_rate", "adjoint_rate",
-           "outer_rate")  # fmt: skip
+SETTING = ("drift", "weights", "minibatch", "lags", "regime", "noise", "frequency", "batch", "inner_steps",
+           "inner_rate", "adjoint_rate", "outer_rate")  # fmt: skip
 GROUP = (*SETTING, "method", "window")
 
 
@@ -103,7 +104,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
             if name in records
         },
         "shift": np.asarray(_drift(config, _truth_of(lane), len(outers)), float),
-        **{f"share_{lag}": share[:, lag] for lag in range(config.lags)},
+        **{f"share_{lag}": share[:, lag] for lag in range(lane.lags)},
     }
 
 
@@ -124,8 +125,8 @@ def headlines(columns: dict[str, np.ndarray], records: dict[str, np.ndarray]) ->
 
 def _truth_of(lane: Lane) -> Lane:
     """The lane with all that its truth does not depend on set to one value, so that lanes share it."""
-    return replace(lane, method="fbo", window=1, weights="per-lag", regime="", batch=1, inner_steps=1,
-                   outer_rate=0.0, inner_rate=0.0, adjoint_rate=0.0, noise=0.0)  # fmt: skip
+    return replace(lane, method="fbo", window=1, weights="per-lag", minibatch="batch", regime="", batch=1,
+                   inner_steps=1, outer_rate=0.0, inner_rate=0.0, adjoint_rate=0.0, noise=0.0)  # fmt: skip
 
 
 @cache
@@ -134,16 +135,16 @@ def discrepancies(config: RegressionConfig, lane: Lane, rounds: int, window: int
     if window > 1:
         return _window_mean(discrepancies(config, lane, rounds, 1), window)
     numbers = jax.tree.map(lambda leaf: leaf[0], numbers_of([lane]))
-    return _discrepancies(config, lane.drift, rounds)(numbers)
+    return _discrepancies(config, lane.drift, lane.lags, rounds)(numbers)
 
 
 _window_mean = jax.jit(regret.window_mean, static_argnums=1)
 
 
 @cache
-def _discrepancies(config: RegressionConfig, drift: str, rounds: int) -> Any:
+def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int) -> Any:
     """K_t for t = 0, …, rounds − 1 as a function of a lane's numbers, compiled once for each kind of drift."""
-    shape = replace(next(config.lanes()), drift=drift, weights="per-lag").shape
+    shape = replace(next(config.lanes()), drift=drift, weights="per-lag", lags=lags).shape
 
     def compute(numbers: Any) -> Array:
         return jax.lax.map(make_stream(config, shape, numbers).discrepancy, jnp.arange(rounds), batch_size=32)
@@ -195,4 +196,4 @@ def _mean(values: np.ndarray) -> float:
 
 def _compact(frame: pd.DataFrame) -> pd.DataFrame:
     """Words as categories: a column of them costs a byte a row."""
-    return frame.astype(dict.fromkeys(("method", "drift", "weights", "regime"), "category"))
+    return frame.astype(dict.fromkeys(("method", "drift", "weights", "minibatch", "regime"), "category"))
