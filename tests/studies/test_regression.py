@@ -20,6 +20,7 @@ from smoothfbo.source import RoundNumbers
 from smoothfbo.studies.regression import claims as regression_claims
 from smoothfbo.studies.regression import measure as regression_measure
 from smoothfbo.studies.regression import program as regression
+from smoothfbo.studies.regression import theory as regression_theory
 from smoothfbo.studies.regression.config import METHODS, RegressionConfig
 from smoothfbo.studies.regression.lanes import REGIMES, Lane
 from smoothfbo.studies.regression.presets import PRESETS
@@ -364,6 +365,34 @@ def test_summary_and_claims(measured):
     np.testing.assert_allclose(group["metrics"]["proxy"]["mean"], values.mean())
     assert group["metrics"]["proxy"]["seeds"] == 2
     assert {claim["verdict"] for claim in summary["claims"]} <= {"holds", "fails", "open"}
+
+
+def test_the_theorem_on_this_task(measured):
+    """V₁, Q, L and the bound against NumPy: L by differences of the reference's gradient."""
+    lane, records, _, row = find(measured, "smooth-fbo", 5)
+    reference, outers = Reference(lane), np.asarray(records["outer"], float)
+
+    def hessian(t):
+        steps = 1e-3 * np.eye(3)
+        return np.stack(
+            [(reference.gradient(t, outers[t] + s) - reference.gradient(t, outers[t] - s)) / 2e-3 for s in steps]
+        )
+
+    np.testing.assert_allclose(row["curvature"], max(np.linalg.norm(hessian(t), 2) for t in range(24)), rtol=1e-3)
+    lanes = pd.concat([tables.tables["lanes"] for *_, tables in measured.values()], ignore_index=True)
+    entries = {entry["window"]: entry for entry in regression_theory.on_this_task(SMALL, lanes)}
+    assert set(entries) == {1, 5}
+    own = regression_theory._of_lane(SMALL, row.to_dict())
+    stream = regression_measure.stream_of_lane(SMALL, lane)
+    changes, largest = np.asarray(stream.suprema(24), float), float(stream.objective_bound(24))
+    np.testing.assert_allclose(own["variation_1"], changes.sum(), rtol=1e-5)
+    np.testing.assert_allclose(own["variation_0.5"], changes[:11].sum(), rtol=1e-5)
+    bound = 2 / 5.0 * (2 * 24 * largest / 5 + changes.sum()) + row["error"]
+    np.testing.assert_allclose(own["bound"], bound, rtol=1e-5)
+    np.testing.assert_allclose(own["step_times_smoothness_times_window"], 5.0 * row["curvature"] * 5, rtol=1e-6)
+    assert own["regret"] <= own["bound"]
+    assert entries[5]["step_allowed"] == (5.0 * lanes.loc[lanes["window"] == 5, "curvature"].max() <= 1)
+    assert np.isnan(find(measured, "exact")[3]["curvature"])
 
 
 @pytest.mark.parametrize(

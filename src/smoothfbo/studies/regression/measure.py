@@ -12,13 +12,15 @@ import pandas as pd
 from jaxtyping import Array
 
 from smoothfbo import regret
+from smoothfbo.harness.methods import FBO, find
 from smoothfbo.harness.statistics import Frame, interval
 from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.regression.claims import judge_claims
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
-from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs
-from smoothfbo.testbeds.regression import DriftingRegression, Weighting, excess, shares
+from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs, stream_of_lane
+from smoothfbo.studies.regression.theory import on_this_task
+from smoothfbo.testbeds.regression import Weighting, excess, shares
 
 # Headline figures of a lane: sums over all rounds, and means over the second half, when the start is forgotten.
 TOTALS = {
@@ -33,7 +35,8 @@ TOTALS = {
 COMMON_WINDOW = 100  # every lane is also scored by BLR_100, whatever its own window: that can be compared
 LATE_MEANS = ("excess", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
 PROBED = ("bias_given_past", "noise_given_past", "bias_given_fits", "noise_given_fits")
-HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "skipped")
+HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "curvature", "skipped")
+MOST_LAGS = 100  # of lanes whose curvature is measured: a Hessian is kept for every round
 SETTING = ("drift", "weights", "minibatch", "lags", "regime", "noise", "frequency", "batch", "inner_steps",
            "inner_rate", "adjoint_rate", "outer_rate")  # fmt: skip
 GROUP = (*SETTING, "method", "window")
@@ -53,7 +56,8 @@ def summarise(config: RegressionConfig, tables: Mapping[str, Frame]) -> dict[str
     stream = stream_of_lane(config, next(config.lanes()))
     truth = {"seed": config.first_seed, "weight": stream.weight[:, 0].tolist(), "bias": float(stream.bias[0])}
     claims = list(judge_claims(config, lanes))
-    return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims}}
+    theory = list(on_this_task(config, lanes))
+    return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims, "theory": theory}}
 
 
 def measure(config: RegressionConfig, program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -61,7 +65,7 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
     for index, keys in enumerate(program.lanes):
         own = {name: values[index] for name, values in records.items()}
         columns = measure_lane(config, Lane(**keys), own)
-        lanes.append(keys | headlines(columns, own))
+        lanes.append(keys | headlines(columns, own) | {"curvature": largest_curvature(config, Lane(**keys), own)})
         kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
         rounds.append(pd.DataFrame({**keys, "round": own["round"][:: config.record_every], **kept}))
     return Measured({"metrics": _compact(pd.concat(rounds, ignore_index=True)), "lanes": pd.DataFrame(lanes)})
@@ -123,6 +127,23 @@ def headlines(columns: dict[str, np.ndarray], records: dict[str, np.ndarray]) ->
     }
 
 
+def largest_curvature(config: RegressionConfig, lane: Lane, records: dict[str, np.ndarray]) -> float:
+    """max_t ‖∇²F_t(λ_t)‖ along the lane's path; NaN where it is not asked for."""
+    if lane.regime != "default" or find(lane.method).estimator != FBO or lane.lags > MOST_LAGS:
+        return float("nan")
+    outers = jnp.asarray(records["outer"])
+    matrices = discrepancies(config, _truth_of(lane), len(outers), 1)
+    hessians = np.asarray(_hessians(WEIGHTINGS[lane.weights], matrices, outers), float)
+    square = hessians.reshape(len(outers), *(hessians.shape[1:] or (1, 1)))
+    finite = square[np.isfinite(square).all(axis=(1, 2))]
+    return float(np.abs(np.linalg.eigvalsh(finite)).max()) if len(finite) else float("nan")
+
+
+@partial(jax.jit, static_argnums=0)
+def _hessians(weighting: Weighting, matrices: Array, outers: Array) -> Array:
+    return jax.vmap(jax.hessian(partial(excess, weighting), argnums=1))(matrices, outers)
+
+
 def _truth_of(lane: Lane) -> Lane:
     """The lane with all that its truth does not depend on set to one value, so that lanes share it."""
     return replace(lane, method="fbo", window=1, weights="per-lag", minibatch="batch", regime="", batch=1,
@@ -156,10 +177,6 @@ def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int)
 def _drift(config: RegressionConfig, lane: Lane, rounds: int) -> Array:
     """What the drift adds to W and b in every round."""
     return jax.vmap(stream_of_lane(config, lane).drift)(jnp.arange(rounds))
-
-
-def stream_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
-    return make_stream(config, lane.shape, jax.tree.map(lambda leaf: leaf[0], numbers_of([lane])))
 
 
 @partial(jax.jit, static_argnums=0)

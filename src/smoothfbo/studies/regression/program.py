@@ -76,6 +76,10 @@ def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> Dri
     )
 
 
+def stream_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
+    return make_stream(config, lane.shape, jax.tree.map(lambda leaf: leaf[0], numbers_of([lane])))
+
+
 def make_algorithm(
     config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression, capacity: int
 ) -> Online:
