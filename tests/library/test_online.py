@@ -36,11 +36,20 @@ ESTIMATORS = {
     "functional, features": lambda: sf.Functional(
         network(), lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)
     ),
+    "functional, corrected": lambda: sf.Functional(
+        network(),
+        network(),
+        correction=sf.FittedCorrection(lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)),
+    ),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
     "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),
     "implicit, identity": lambda: sf.Implicit(network(), sf.IdentityInverse()),
     "explicit": lambda: sf.Explicit(network()),
+    "single loop": lambda: sf.SingleLoop(network(1), 0.1),
+    "storm": lambda: sf.Storm(network(1), 0.1, 0.5, batch_size=4),
+    "first order": lambda: sf.FirstOrder(network(), 10.0, growth=0.1),
+    "re-evaluated": lambda: sf.Reevaluated(ESTIMATORS["functional, linear"](), 3, 0.9),
 }
 
 
@@ -250,7 +259,10 @@ def test_predictions_are_those_of_the_inner_function(name, key):
     final, _ = sf.run(algorithm, regression().source(), jnp.ones(4), rounds=3, key=key)
     x = jax.random.normal(key, (5, 2))
     params = final.learner.estimator.inner.params
-    one = algorithm.estimator.inner.bind(params)
+    inner = one = algorithm.estimator.inner.bind(params)
+    if name == "functional, corrected":
+        weights = final.learner.estimator.correction.params
+        one = lambda x: inner(x) + weights @ sf.last_hidden(inner)(x)  # noqa: E731
     expected = np.stack([one(row) for row in x])
     assert np.ptp(expected) > 0
     np.testing.assert_allclose(algorithm.predict(final, x), expected, rtol=1e-10)
@@ -533,12 +545,19 @@ def test_float32_models_with_float64_numbers(key):
         lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, ridge_data(Ridge.draw(6))
     )
 
+    def initial(key, x):
+        return jnp.zeros(3, jnp.float32)
+
     def lane(ridge, step):
         family = sf.Linear(phi, prediction=jnp.zeros((), jnp.float32), ridge=ridge)
         for hypergradient in (
             sf.Functional(family, family),
             sf.Implicit(family, sf.NeumannSeries(terms=4, step=step)),
             sf.Implicit(family, sf.ConjugateGradient(ridge=ridge)),
+            sf.SingleLoop(family, step),
+            sf.Storm(sf.Network.from_pair(initial, lambda p, x: p @ phi(x), optax.sgd(step), 1), step, ridge),
+            sf.FirstOrder(family, 1 / ridge, growth=ridge),
+            sf.Reevaluated(sf.Functional(family, family), 3, ridge),
         ):
             outer = jnp.zeros(3, jnp.float32)
             state = hypergradient.init(RIDGE_PROBLEM, outer, data, key)

@@ -29,7 +29,7 @@ from smoothfbo.studies.cartpole import soft_q
 
 
 def test_networks_and_targets_equal_the_reference():
-    x, y = REFERENCE.data.inner
+    x, y, _ = REFERENCE.data.inner
     v = np.asarray(jax.vmap(Q, in_axes=(None, 0))(jnp.asarray(INNER), x))
     np.testing.assert_allclose(v, REFERENCE.values(INNER), rtol=1e-12)
     target = REFERENCE.problem().inner_loss.model_target
@@ -150,6 +150,16 @@ def implicit_reference(parameters, direction):
     """−∂_λ⟨∇_θ L_in, v⟩ = mean Σ_k (∂v_k/∂θ · v) ∂_λ model target."""
     along = np.einsum("pik,p->i", inner_jacobian(parameters), direction)
     return differences(lambda outer: np.mean(along * REFERENCE.model_target(outer)), OUTER)
+
+
+def test_the_corrected_hypergradient_is_that_of_value_equivalence():
+    """v⁺ is the model's target for both Q networks, so that g = 2 mean (T_λ − y) ∂T_λ: by differences, not by VEP."""
+
+    def mismatch(outer):
+        return np.mean((REFERENCE.model_target(outer) - REFERENCE.true_target) ** 2)
+
+    np.testing.assert_allclose(estimate("corrected-fbo")[0], differences(mismatch, OUTER), rtol=1e-6, atol=1e-8)
+    np.testing.assert_array_equal(estimate("corrected-fbo")[1], estimate("fbo")[1])  # the networks are not corrected
 
 
 def test_optimal_model_design_with_the_identity():

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo.algebra import inner_product, norm, ratio
 from smoothfbo.batching import batched
-from smoothfbo.problem import Samples
+from smoothfbo.samples import Samples
 
 
 class Term(NamedTuple):
@@ -31,7 +31,7 @@ class Term(NamedTuple):
 
     def mean_at(self, predictions: PyTree) -> Float[Array, ""]:
         """For given values of f at all samples."""
-        return jnp.mean(batched(self.loss)(predictions, *self.samples))
+        return self.samples.mean(batched(self.loss)(predictions, self.samples.x, self.samples.y))
 
 
 class FunctionState(NamedTuple):
@@ -63,6 +63,14 @@ class AbstractFunction(eqx.Module):
     @property
     def bind_all(self) -> NoReturn:
         raise AttributeError("bind_all(params) is written smoothfbo.batched(function.bind(params)) since version 1.0.")
+
+
+def resolved(function: Any, inner: Callable[[PyTree], PyTree], name: str) -> AbstractFunction:
+    """A function family: given as one, or as what makes one of the fitted inner module."""
+    family = function if isinstance(function, AbstractFunction) else function(inner)
+    if not isinstance(family, AbstractFunction):
+        raise TypeError(f"{name}(module) must return a Network or a Linear, got {family!r}.")
+    return family
 
 
 def objective_value(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Any:

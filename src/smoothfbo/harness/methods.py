@@ -8,6 +8,7 @@ from dataclasses import dataclass
 # Estimator -> label, colour. Smoothed methods keep the colour of their estimator and are drawn dashed.
 _ESTIMATORS = {
     "fbo": ("FBO", "#0072b2"),
+    "corrected-fbo": ("FBO, corrected", "#56b4e9"),
     "aid": ("AID", "#cc79a7"),
     "unrolled": ("Unrolled", "#d55e00"),
     "itd": ("ITD", "#d55e00"),
@@ -18,6 +19,8 @@ _ESTIMATORS = {
     "exact": ("Exact hypergradient", "#000000"),
     "uniform": ("Uniform weights", "#777777"),
 }
+# These have a name of their own when they are smoothed.
+_SMOOTHED = {"fbo": ("SmoothFBO", "#009e73"), "corrected-fbo": ("SmoothFBO, corrected", "#00573f")}
 _REFERENCES = ("exact", "uniform")  # what a perfect method would do, and what doing nothing does
 _SMOOTH = "smooth-"
 
@@ -36,7 +39,7 @@ class Method:
     @property
     def is_dashed(self) -> bool:
         """References and smoothed baselines, so that FBO, its rivals and SmoothFBO stand out."""
-        return self.is_reference or (self.is_smoothed and self.name != SMOOTH_FBO)
+        return self.is_reference or (self.is_smoothed and self.estimator not in _SMOOTHED)
 
     def with_window(self, window: int) -> str:
         """The label, with the window where there is one."""
@@ -52,9 +55,8 @@ def find(name: str) -> Method:
     estimator = name.removeprefix(_SMOOTH)
     label, colour = _ESTIMATORS[estimator]
     if is_smoothed:
-        label = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
-    if name == SMOOTH_FBO:
-        label, colour = "SmoothFBO", "#009e73"
+        words = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
+        label, colour = _SMOOTHED.get(estimator, (words, colour))
     return Method(name, estimator, label, colour, is_smoothed, estimator in _REFERENCES)
 
 

@@ -3,7 +3,9 @@
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, PointwiseAdjoint
 from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
+from smoothfbo.hypergradients.corrections import AbstractCorrection, FittedCorrection, PointwiseCorrection
 from smoothfbo.hypergradients.explicit import Explicit
+from smoothfbo.hypergradients.first_order import FirstOrder, FirstOrderState
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
 from smoothfbo.hypergradients.implicit import (
     ConjugateGradient,
@@ -13,16 +15,23 @@ from smoothfbo.hypergradients.implicit import (
     NeumannSeries,
 )
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.hypergradients.reevaluated import Reevaluated, ReevaluatedState
+from smoothfbo.hypergradients.single_loop import SingleLoop
+from smoothfbo.hypergradients.storm import Storm, StormState
 from smoothfbo.hypergradients.unrolled import Unrolled
 
 __all__ = [
     "AbstractAdjoint",
+    "AbstractCorrection",
     "AbstractEstimator",
     "AbstractInnerEstimator",
     "ConjugateGradient",
     "Estimate",
     "Explicit",
+    "FirstOrder",
+    "FirstOrderState",
     "FittedAdjoint",
+    "FittedCorrection",
     "Functional",
     "FunctionalState",
     "IdentityInverse",
@@ -32,6 +41,12 @@ __all__ = [
     "NeumannSeries",
     "Oracle",
     "PointwiseAdjoint",
+    "PointwiseCorrection",
+    "Reevaluated",
+    "ReevaluatedState",
+    "SingleLoop",
+    "Storm",
+    "StormState",
     "Unrolled",
 ]
 

@@ -7,7 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
-from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.functions.linear import Linear
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data, Samples
 from smoothfbo.source import FunctionSource
 from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.cosine import travelled
@@ -110,6 +112,10 @@ class FiniteBilevel(AbstractTestbed):
 
     def phi(self, x: Int[Array, ""]) -> Float[Array, " p"]:
         return self.features[x]
+
+    def linear(self) -> Linear:
+        """With a small ridge: a mini-batch need not hold every point."""
+        return Linear(self.phi, ridge=1e-3)
 
     def source(self) -> FunctionSource:
         return FunctionSource(self.draw)
