@@ -23,7 +23,7 @@ ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),
     "testbeds": LIBRARY,
     "environments": LIBRARY,
-    "harness": {"errors", "types"},
+    "harness": {"", "errors", "types"},
     "studies": LIBRARY | {"testbeds", "environments", "harness"},
     "stream": LIBRARY | {"harness"},
     "cli": {"", "errors", "harness"},
