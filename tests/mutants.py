@@ -25,16 +25,22 @@ MUTATIONS = [
     # the adjoint
     ("hypergradients/adjoints.py", "return inner_product(a, slope)", "return -inner_product(a, slope)", HYPERGRADIENTS),
     ("hypergradients/adjoints.py", "return 0.5 * inner_product(", "return inner_product(", HYPERGRADIENTS),
-    ("hypergradients/adjoints.py", "unravel(-_solve_small(", "unravel(_solve_small(", HYPERGRADIENTS),
+    ("hypergradients/adjoints.py", "unravel(-solve_small(", "unravel(solve_small(", HYPERGRADIENTS),
     ("hypergradients/adjoints.py", "values = batched(function.bind(state.params))", "values = batched(function.bind(jax.tree.map(lambda p: p / data.inner.size, state.params)))", HYPERGRADIENTS),
-    ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint)", "return estimate, FunctionalState(inner, state.adjoint)", HYPERGRADIENTS),
-    ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint)", "return estimate, FunctionalState(state.inner, adjoint)", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(inner, state.adjoint, correction)", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(state.inner, adjoint, correction)", HYPERGRADIENTS),
+    # corrections
+    ("hypergradients/corrections.py", "unravel(v - solve_small(", "unravel(v + solve_small(", "library/test_corrections.py"),
+    ("hypergradients/corrections.py", "return first + 0.5 * second", "return first + second", "library/test_corrections.py"),
+    ("hypergradients/corrections.py", "return optax.tree.add(batched(self.inner)(xs), batched(self.correction)(xs))", "return batched(self.inner)(xs)", "library/test_corrections.py"),
+    ("hypergradients/functional.py", "FunctionalState(inner, adjoint, correction)", "FunctionalState(inner, adjoint, state.correction)", "library/test_corrections.py"),
+    ("hypergradients/functional.py", "or self.correction.paired", "", "library/test_corrections.py"),
     # the two terms
     ("problem.py", "return jax.grad(coupling)(outer)", "return jax.tree.map(jnp.negative, jax.grad(coupling)(outer))", HYPERGRADIENTS),
     ("problem.py", "return jnp.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
     ("hypergradients/functional.py", "gradient=optax.tree.add(explicit, implicit)", "gradient=implicit", HYPERGRADIENTS),
-    ("hypergradients/functional.py", "paired=self.adjoint.paired", "paired=False", HYPERGRADIENTS),
-    ("hypergradients/functional.py", "explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "paired = self.adjoint.paired or", "paired = False and", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
     ("hypergradients/base.py", "source = data if data.final is None else data.final", "source = data", HYPERGRADIENTS),
     # the baselines
     ("hypergradients/implicit.py", "implicit = optax.tree.scale(-1, jax.grad(coupling)(outer))", "implicit = jax.grad(coupling)(outer)", HYPERGRADIENTS),

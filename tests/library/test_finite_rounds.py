@@ -16,6 +16,9 @@ ESTIMATORS = {
     "functional, linear": lambda: sf.Functional(linear(), linear()),
     "functional, trained": lambda: sf.Functional(trained_linear(3), trained_linear(3)),
     "functional, point-wise": lambda: sf.Functional(trained_linear(3), sf.PointwiseAdjoint()),
+    "functional, corrected": lambda: sf.Functional(
+        trained_linear(3), trained_linear(3), correction=sf.FittedCorrection(linear())
+    ),
     "implicit, conjugate gradients": lambda: sf.Implicit(trained_linear(3), sf.ConjugateGradient()),
     "implicit, cold start": lambda: sf.Implicit(trained_linear(3), sf.ConjugateGradient(warm_start=False)),
     "implicit, Neumann": lambda: sf.Implicit(trained_linear(3), sf.NeumannSeries(terms=3, step=0.3)),

@@ -36,6 +36,11 @@ ESTIMATORS = {
     "functional, features": lambda: sf.Functional(
         network(), lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)
     ),
+    "functional, corrected": lambda: sf.Functional(
+        network(),
+        network(),
+        correction=sf.FittedCorrection(lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)),
+    ),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
     "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),
@@ -250,7 +255,10 @@ def test_predictions_are_those_of_the_inner_function(name, key):
     final, _ = sf.run(algorithm, regression().source(), jnp.ones(4), rounds=3, key=key)
     x = jax.random.normal(key, (5, 2))
     params = final.learner.estimator.inner.params
-    one = algorithm.estimator.inner.bind(params)
+    inner = one = algorithm.estimator.inner.bind(params)
+    if name == "functional, corrected":
+        weights = final.learner.estimator.correction.params
+        one = lambda x: inner(x) + weights @ sf.last_hidden(inner)(x)  # noqa: E731
     expected = np.stack([one(row) for row in x])
     assert np.ptp(expected) > 0
     np.testing.assert_allclose(algorithm.predict(final, x), expected, rtol=1e-10)

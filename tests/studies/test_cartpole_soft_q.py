@@ -152,6 +152,16 @@ def implicit_reference(parameters, direction):
     return differences(lambda outer: np.mean(along * REFERENCE.model_target(outer)), OUTER)
 
 
+def test_the_corrected_hypergradient_is_that_of_value_equivalence():
+    """v⁺ is the model's target for both Q networks, so that g = 2 mean (T_λ − y) ∂T_λ: by differences, not by VEP."""
+
+    def mismatch(outer):
+        return np.mean((REFERENCE.model_target(outer) - REFERENCE.true_target) ** 2)
+
+    np.testing.assert_allclose(estimate("corrected-fbo")[0], differences(mismatch, OUTER), rtol=1e-6, atol=1e-8)
+    np.testing.assert_array_equal(estimate("corrected-fbo")[1], estimate("fbo")[1])  # the networks are not corrected
+
+
 def test_optimal_model_design_with_the_identity():
     gradient, after, _ = estimate("omd")
     residual = REFERENCE.values(after) - REFERENCE.true_target[:, None]

@@ -65,6 +65,14 @@ class AbstractFunction(eqx.Module):
         raise AttributeError("bind_all(params) is written smoothfbo.batched(function.bind(params)) since version 1.0.")
 
 
+def resolved(function: Any, inner: Callable[[PyTree], PyTree], name: str) -> AbstractFunction:
+    """A function family: given as one, or as what makes one of the fitted inner module."""
+    family = function if isinstance(function, AbstractFunction) else function(inner)
+    if not isinstance(family, AbstractFunction):
+        raise TypeError(f"{name}(module) must return a Network or a Linear, got {family!r}.")
+    return family
+
+
 def objective_value(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Any:
     """Σ terms + R(θ) on all samples."""
     bound = function.bind(params)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 # Estimator -> label, colour. Smoothed methods keep the colour of their estimator and are drawn dashed.
 _ESTIMATORS = {
     "fbo": ("FBO", "#0072b2"),
+    "corrected-fbo": ("FBO, corrected", "#56b4e9"),
     "aid": ("AID", "#cc79a7"),
     "unrolled": ("Unrolled", "#d55e00"),
     "itd": ("ITD", "#d55e00"),
@@ -30,6 +31,8 @@ _ESTIMATORS = {
     "still": ("λ never moves", "#777777"),
     "constant": ("Best constant λ", "#555555"),
 }
+# These have a name of their own when they are smoothed.
+_SMOOTHED = {"fbo": ("SmoothFBO", "#009e73"), "corrected-fbo": ("SmoothFBO, corrected", "#00573f")}
 # What a perfect method would do, and what doing nothing does.
 _REFERENCES = ("exact", "uniform", "still", "constant")
 _SMOOTH = "smooth-"
@@ -49,7 +52,7 @@ class Method:
     @property
     def is_dashed(self) -> bool:
         """References and smoothed baselines, so that FBO, its rivals and SmoothFBO stand out."""
-        return self.is_reference or (self.is_smoothed and self.name != SMOOTH_FBO)
+        return self.is_reference or (self.is_smoothed and self.estimator not in _SMOOTHED)
 
     def with_window(self, window: int) -> str:
         """The label, with the window where there is one."""
@@ -65,9 +68,8 @@ def find(name: str) -> Method:
     estimator = name.removeprefix(_SMOOTH)
     label, colour = _ESTIMATORS[estimator]
     if is_smoothed:
-        label = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
-    if name == SMOOTH_FBO:
-        label, colour = "SmoothFBO", "#009e73"
+        words = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
+        label, colour = _SMOOTHED.get(estimator, (words, colour))
     return Method(name, estimator, label, colour, is_smoothed, estimator in _REFERENCES)
 
 

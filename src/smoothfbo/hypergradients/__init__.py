@@ -3,6 +3,7 @@
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, PointwiseAdjoint
 from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
+from smoothfbo.hypergradients.corrections import AbstractCorrection, FittedCorrection, PointwiseCorrection
 from smoothfbo.hypergradients.explicit import Explicit
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
 from smoothfbo.hypergradients.implicit import (
@@ -17,12 +18,14 @@ from smoothfbo.hypergradients.unrolled import Unrolled
 
 __all__ = [
     "AbstractAdjoint",
+    "AbstractCorrection",
     "AbstractEstimator",
     "AbstractInnerEstimator",
     "ConjugateGradient",
     "Estimate",
     "Explicit",
     "FittedAdjoint",
+    "FittedCorrection",
     "Functional",
     "FunctionalState",
     "IdentityInverse",
@@ -32,6 +35,7 @@ __all__ = [
     "NeumannSeries",
     "Oracle",
     "PointwiseAdjoint",
+    "PointwiseCorrection",
     "Unrolled",
 ]
 

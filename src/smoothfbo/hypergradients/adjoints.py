@@ -6,15 +6,16 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import inner_product, norm, ratio, solve_positive
+from smoothfbo.algebra import inner_product, norm, ratio
 from smoothfbo.batching import batched
-from smoothfbo.functions.base import AbstractFunction, Term, relative_residual
+from smoothfbo.functions.base import Term, relative_residual, resolved
+from smoothfbo.hypergradients.corrections import Corrected, Predictions
+from smoothfbo.hypergradients.pairs import require_same_inputs, solve_small
 from smoothfbo.problem import Data, Problem, Samples
 
 
@@ -34,13 +35,13 @@ class AbstractAdjoint(eqx.Module):
         self,
         problem: Problem,
         outer: PyTree,
-        inner: Callable[[PyTree], PyTree],
+        inner: Corrected,
         state: PyTree,
         data: Data,
         final: Data,
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
-        """â at `final.inner`, the warm state for the next round, and the relative residual."""
+        """â at `final.inner`, the warm state for the next round, and the relative residual; `inner` is ĥ, corrected."""
 
 
 class FittedAdjoint(AbstractAdjoint):
@@ -59,7 +60,7 @@ class FittedAdjoint(AbstractAdjoint):
         self, inner: Callable[[PyTree], PyTree], x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray
     ) -> PyTree:
         del data
-        function = self._resolve(inner)
+        function = resolved(self.function, inner, "adjoint")
         state = function.init(x, prediction, key)
         value = checks.abstract_call(function.bind(state.params), "the adjoint function", x=x)
         if not checks.same_shapes(value, prediction):
@@ -73,25 +74,17 @@ class FittedAdjoint(AbstractAdjoint):
         self,
         problem: Problem,
         outer: PyTree,
-        inner: Callable[[PyTree], PyTree],
+        inner: Corrected,
         state: PyTree,
         data: Data,
         final: Data,
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
-        function = self._resolve(inner)
-        objective = adjoint_objective(problem, outer, inner, data)
+        function = resolved(self.function, inner.function, "adjoint")
+        objective = adjoint_objective(problem, outer, inner.at(data), data)
         state = function.fit(state, objective, key)
         values = batched(function.bind(state.params))(final.inner.x)
         return values, state, relative_residual(function, state.params, objective)
-
-    def _resolve(self, inner: Callable[[PyTree], PyTree]) -> AbstractFunction:
-        if isinstance(self.function, AbstractFunction):
-            return self.function
-        function = self.function(inner)
-        if not isinstance(function, AbstractFunction):
-            raise TypeError(f"adjoint(module) must return a Network or a Linear, got {function!r}.")
-        return function
 
 
 class PointwiseAdjoint(AbstractAdjoint):
@@ -107,32 +100,29 @@ class PointwiseAdjoint(AbstractAdjoint):
         self, inner: Callable[[PyTree], PyTree], x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray
     ) -> PyTree:
         del inner, x, prediction, key
-        if not all(_same_inputs(part) for part in (data, data.final) if part is not None):
-            raise ValueError(
-                "PointwiseAdjoint needs the same inputs in data.inner.x and data.outer.x (and so in data.final), "
-                "row by row; for different samples use a fitted adjoint, e.g. adjoint=Network(...) or "
-                "adjoint=Linear(...)."
-            )
+        require_same_inputs(
+            data, "PointwiseAdjoint", "a fitted adjoint, e.g. adjoint=Network(...) or adjoint=Linear(...)"
+        )
         return ()
 
     def __call__(
         self,
         problem: Problem,
         outer: PyTree,
-        inner: Callable[[PyTree], PyTree],
+        inner: Corrected,
         state: PyTree,
         data: Data,
         final: Data,
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
         del data, key
-        predictions = batched(inner)(final.inner.x)
+        predictions = inner.at(final).inner
         slopes = problem.outer_slopes(outer, predictions, final.outer)
 
         def solve(prediction: PyTree, x: PyTree, y: PyTree, slope: PyTree) -> PyTree:
             v, unravel = ravel_pytree(prediction)
             hessian = jax.hessian(lambda v: problem.inner_loss(outer, unravel(v), x, y))(v)
-            return unravel(-_solve_small(hessian, ravel_pytree(slope)[0]))
+            return unravel(-solve_small(hessian, ravel_pytree(slope)[0]))
 
         values = jax.vmap(solve)(predictions, *final.inner, slopes)
         curvature = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
@@ -140,12 +130,9 @@ class PointwiseAdjoint(AbstractAdjoint):
         return values, state, ratio(norm(remainder), norm(slopes))
 
 
-def adjoint_objective(
-    problem: Problem, outer: PyTree, inner: Callable[[PyTree], PyTree], data: Data
-) -> tuple[Term, Term]:
+def adjoint_objective(problem: Problem, outer: PyTree, predictions: Predictions, data: Data) -> tuple[Term, Term]:
     """The two expectations of L_adj; ĥ and ∂_v ℓ_out are evaluated once, so every step of a fit is cheap."""
-    predictions = batched(inner)(data.inner.x)
-    slopes = problem.outer_slopes(outer, batched(inner)(data.outer.x), data.outer)
+    slopes = problem.outer_slopes(outer, predictions.outer, data.outer)
 
     def quadratic(a: PyTree, x: PyTree, known: tuple[PyTree, PyTree]) -> Float[Array, ""]:
         y, prediction = known
@@ -156,18 +143,6 @@ def adjoint_objective(
         return inner_product(a, slope)
 
     return (
-        Term(quadratic, Samples(data.inner.x, (data.inner.y, predictions))),
+        Term(quadratic, Samples(data.inner.x, (data.inner.y, predictions.inner))),
         Term(linear, Samples(data.outer.x, slopes), is_linear=True),
     )
-
-
-def _same_inputs(data: Data) -> bool:
-    """Whether inner and outer inputs agree; values count only where they can be seen."""
-    if not checks.same_shapes(data.inner.x, data.outer.x):
-        return False
-    pairs = zip(jax.tree.leaves(data.inner.x), jax.tree.leaves(data.outer.x), strict=True)
-    return not checks.is_concrete(data) or all(np.array_equal(a, b) for a, b in pairs)
-
-
-def _solve_small(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
-    return vector / matrix[0] if vector.shape == (1,) else solve_positive(matrix, vector)

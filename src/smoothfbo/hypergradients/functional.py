@@ -1,5 +1,6 @@
 """The functional hypergradient of the paper (Algorithm FuncGrad)."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
 from smoothfbo import checks
+from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
@@ -19,14 +21,15 @@ from smoothfbo.hypergradients.base import (
     init_inner,
     inner_objective,
     inner_residual,
-    predict,
 )
+from smoothfbo.hypergradients.corrections import AbstractCorrection, NoCorrection
 from smoothfbo.problem import Data, Problem
 
 
 class FunctionalState(NamedTuple):
     inner: FunctionState
     adjoint: PyTree
+    correction: PyTree = ()
 
 
 class Functional(AbstractInnerEstimator):
@@ -44,13 +47,19 @@ class Functional(AbstractInnerEstimator):
     - `adjoint`: the same choices (fitted to L_adj); a function of the fitted inner module that returns one;
       or `PointwiseAdjoint()`, the closed form where inner and outer samples are the same.
     - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
+    - `correction`: None forms the hypergradient at ĥ, as the paper does. A `PointwiseCorrection` or a
+      `FittedCorrection` takes one Newton step in function space first, v⁺ in place of ĥ(x) in 2 and 3: where ĥ lags
+      behind the solution, the hypergradient follows a change of λ at once.
     """
 
     inner: AbstractFunction
     adjoint: AbstractAdjoint
+    correction: AbstractCorrection
     batch_size: int | None = eqx.field(static=True)
 
-    def __init__(self, inner: Any, adjoint: Any, *, batch_size: int | None = None):
+    def __init__(
+        self, inner: Any, adjoint: Any, *, batch_size: int | None = None, correction: AbstractCorrection | None = None
+    ):
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
         if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
@@ -59,36 +68,53 @@ class Functional(AbstractInnerEstimator):
             )
         self.inner = inner
         self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else FittedAdjoint(function=adjoint)
+        if correction is not None and not isinstance(correction, AbstractCorrection):
+            raise TypeError(
+                "correction must be a PointwiseCorrection(), a FittedCorrection(...) or None, got a "
+                f"{type(correction).__name__}."
+            )
+        self.correction = NoCorrection() if correction is None else correction
         self.batch_size = batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionalState:
         key_inner, key_adjoint = jax.random.split(key)
         inner, x, prediction = init_inner(self.inner, problem, outer, data, key_inner)
         module = self.inner.bind(inner.params)
-        return FunctionalState(inner, self.adjoint.init(module, x, prediction, data, key_adjoint))
+        return FunctionalState(
+            inner,
+            self.adjoint.init(module, x, prediction, data, key_adjoint),
+            self.correction.init(module, x, prediction, data, jax.random.fold_in(key_adjoint, 1)),
+        )
+
+    def predictor(self, state: FunctionalState) -> Callable[[PyTree], PyTree]:
+        return self.correction.predictor(self.inner.bind(state.inner.params), state.correction)
 
     def __call__(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState]:
         check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_adjoint, key_final = jax.random.split(key, 3)
-        final = final_data(data, self.batch_size, key_final, paired=self.adjoint.paired)
+        paired = self.adjoint.paired or self.correction.paired
+        final = final_data(data, self.batch_size, key_final, paired=paired)
 
         inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         module = self.inner.bind(inner.params)
-        adjoints, adjoint, residual = self.adjoint(problem, outer, module, state.adjoint, data, final, key_adjoint)
+        key_correction = jax.random.fold_in(key_adjoint, 1)
+        corrected, correction = self.correction(problem, outer, module, state.correction, data, key_correction)
+        adjoints, adjoint, residual = self.adjoint(problem, outer, corrected, state.adjoint, data, final, key_adjoint)
 
-        explicit = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
-        implicit = problem.implicit(outer, predict(self.inner, inner.params, final.inner), adjoints, final.inner)
+        at_final = corrected.at(final)
+        explicit = problem.explicit(outer, at_final.outer, final.outer)
+        implicit = problem.implicit(outer, at_final.inner, adjoints, final.inner)
         of_inner = inner_residual(self.inner, inner.params, problem, outer, data)
         estimate = Estimate(
             gradient=optax.tree.add(explicit, implicit),
             explicit=explicit,
             implicit=implicit,
-            inner_loss=problem.inner_mean(outer, predict(self.inner, inner.params, data.inner), data.inner),
-            outer_loss=problem.outer_mean(outer, predict(self.inner, inner.params, data.outer), data.outer),
+            inner_loss=problem.inner_mean(outer, batched(corrected.function)(data.inner.x), data.inner),
+            outer_loss=problem.outer_mean(outer, batched(corrected.function)(data.outer.x), data.outer),
             inner_residual=of_inner,
             adjoint_residual=residual,
             converged=(of_inner <= TOLERANCE) & (residual <= TOLERANCE),
         )
-        return estimate, FunctionalState(inner, adjoint)
+        return estimate, FunctionalState(inner, adjoint, correction)

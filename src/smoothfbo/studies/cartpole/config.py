@@ -11,7 +11,7 @@ from smoothfbo.harness.requirements import require, require_known
 
 Settings: TypeAlias = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings, the best one first
 
-BASE_METHODS = ("mle", "omd", "itd", "fbo", "vep", "omd-cg")
+BASE_METHODS = ("mle", "omd", "itd", "fbo", "corrected-fbo", "vep", "omd-cg")
 METHODS = with_smoothed(BASE_METHODS)
 ENVIRONMENTS = ("stationary", "drifting")
 
@@ -32,12 +32,13 @@ class CartPoleConfig:
     """Model-based soft Q-learning on CartPole whose rewarded interval of pole angles drifts (Section 6.2).
 
     Every method trains the same two Q networks with the same small world model and differs only in how the model is
-    trained: by likelihood (mle), value equivalence (vep), or a hypergradient (omd, omd-cg, itd, fbo); with `smooth-`
-    in front the gradient is averaged over time. Fields with several values form a grid, all of it in one program.
+    trained: by likelihood (mle), value equivalence (vep), or a hypergradient (omd, omd-cg, itd, fbo, corrected-fbo);
+    with `smooth-` in front the gradient is averaged over time. Fields with several values form a grid, all of it in
+    one program.
     """
 
     methods: tuple[str, ...] = ("mle", "fbo", "smooth-fbo")
-    """Methods: mle, omd, omd-cg, itd, fbo, vep, each also with smooth- in front."""
+    """Methods: mle, omd, omd-cg, itd, fbo, corrected-fbo, vep, each also with smooth- in front."""
     environment: tuple[str, ...] = ("stationary", "drifting")
     """Environments: stationary keeps the first interval, drifting moves it to the last one."""
     steps: int = 1_000_000

@@ -23,6 +23,7 @@ from smoothfbo.hypergradients import (
     IdentityInverse,
     Implicit,
     PointwiseAdjoint,
+    PointwiseCorrection,
     Unrolled,
 )
 from smoothfbo.online import Info, Online, RunState, State, run, start
@@ -68,6 +69,9 @@ def estimator_of(method: Method, q: TwinQ, rate: Any, steps: int = 1) -> Abstrac
         "mle": lambda: Explicit(inner),
         "vep": lambda: Explicit(inner),
         "fbo": lambda: Functional(inner, PointwiseAdjoint()),
+        # The model's target is a function of x and λ, so that v⁺ is the solution of the inner problem. The gradient is
+        # then that of value equivalence, once for each of the two Q networks.
+        "corrected-fbo": lambda: Functional(inner, PointwiseAdjoint(), correction=PointwiseCorrection()),
         "omd": lambda: Implicit(inner, IdentityInverse()),
         "omd-cg": lambda: Implicit(inner, ConjugateGradient(ridge=1e-5, max_steps=100)),
         "itd": lambda: Unrolled(inner),
