@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import smoothfbo as sf
-from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal, regression
+from smoothfbo.testbeds import DriftingRegression, Sinusoidal, regression
 
 OUTER = np.array([1.0, 0.6, 0.3, 0.8])
 
@@ -157,15 +157,3 @@ def test_noise_has_the_stated_size():
     x, y = stream.draw(jnp.asarray(2), jax.random.key(8))
     np.testing.assert_allclose(np.std(y - stream.truth(jnp.asarray(2), x)), 0.4, rtol=0.01)
     np.testing.assert_allclose(np.std(x), 1.0, rtol=0.01)
-
-
-def test_drifts():
-    times = jnp.arange(-20, 60)
-    sinusoidal = jax.vmap(Sinusoidal(amplitude=1.5, frequency=0.2))(times)
-    np.testing.assert_allclose(sinusoidal, 1.5 * np.sin(0.2 * np.arange(-20, 60)), rtol=1e-12)
-    levels = np.asarray(jax.vmap(Jumps(amplitude=2.0, interval=10))(times)).reshape(8, 10)
-    assert (levels == levels[:, :1]).all()
-    assert len(np.unique(levels)) == 8
-    assert np.abs(levels).max() <= 2.0
-    with pytest.raises(ValueError, match="interval must be an integer >= 1"):
-        Jumps(interval=0)

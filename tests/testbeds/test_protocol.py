@@ -9,7 +9,15 @@ from reference import central_differences
 from scipy import optimize
 
 import smoothfbo as sf
-from smoothfbo.testbeds import DriftingCosine, DriftingRegression, FiniteBilevel, Jumps, Sinusoidal
+from smoothfbo.testbeds import (
+    AbstractTestbed,
+    DriftingCosine,
+    DriftingRegression,
+    FiniteBilevel,
+    Jumps,
+    MovingSources,
+    Sinusoidal,
+)
 from smoothfbo.testbeds.regression import decay
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 
@@ -26,7 +34,26 @@ TESTBEDS = {
     "finite, linear": lambda: FiniteBilevel(points=6, features=3, speed=0.1),
     "regression": make_regression,
     "regression, decay": lambda: make_regression(weighting=decay),
+    "sources": lambda: MovingSources(sources=4, samples=4, batch=8, features=6, period=20.0),
+    "sources, shares": lambda: MovingSources(
+        sources=4, samples=4, batch=8, features=6, period=20.0, weights="shares", correlation=0.2
+    ),
 }
+# One round of so much data that the closed form of the inner problem is nearly the exact one, and a λ; the last number
+# is the allowed error in parts of the gradient's norm.
+LARGE = {
+    "sources": (
+        lambda: MovingSources(sources=4, features=6, samples=20_000, batch=40_000),
+        [0.5, -0.5, 1.0, 0.0],
+        0.03,
+    ),
+    "sources, shares": (
+        lambda: MovingSources(sources=3, features=6, samples=20_000, batch=40_000, weights="shares", correlation=0.3),
+        [0.5, 0.2, 0.3],
+        0.03,
+    ),
+}
+WITH_BOUNDS = (DriftingCosine, FiniteBilevel, DriftingRegression)
 ROUNDS = 8
 
 
@@ -36,16 +63,25 @@ def testbed(request):
 
 
 def points_of(testbed, count=200):
-    """Outer variables all over the place; weights and rates are not negative."""
+    """Outer variables all over Λ."""
     initial = testbed.initial()
     draws = np.random.default_rng(0).normal(size=(count, *initial.shape)) * 3
-    return jnp.asarray(np.abs(draws) if isinstance(testbed, DriftingRegression) else draws, initial.dtype)
+    if isinstance(testbed, DriftingRegression) or is_simplex(testbed):
+        draws = np.abs(draws)
+    if is_simplex(testbed):
+        draws /= draws.sum(axis=1, keepdims=True)
+    return jax.vmap(testbed.project)(jnp.asarray(draws, initial.dtype))
+
+
+def is_simplex(testbed):
+    return isinstance(testbed, MovingSources) and testbed.weights == "shares"
 
 
 def test_gradients_are_derivatives_of_the_objective(testbed):
+    objective = jax.jit(lambda round, outer: testbed.objective(round, outer))
     for outer in points_of(testbed, 3):
         expected = central_differences(
-            lambda flat, shape=outer.shape: float(testbed.objective(jnp.asarray(5), jnp.asarray(flat).reshape(shape))),
+            lambda flat, shape=outer.shape: float(objective(jnp.asarray(5), jnp.asarray(flat).reshape(shape))),
             np.atleast_1d(np.asarray(outer)),
         )
         got = np.atleast_1d(testbed.gradient(jnp.asarray(5), outer))
@@ -53,18 +89,65 @@ def test_gradients_are_derivatives_of_the_objective(testbed):
 
 
 def test_it_can_be_run(testbed, key):
-    """The source and the problem fit together, whatever the testbed."""
+    """The source, the problem and the inner function fit together, whatever the testbed."""
     if testbed.problem() is None:
         estimator = testbed.oracle()
-    elif isinstance(testbed, FiniteBilevel):
-        estimator = sf.Functional(sf.Linear(testbed.phi, ridge=1e-3), sf.Linear(testbed.phi, ridge=1e-3))
+        for part in (testbed.inner, testbed.linear):
+            with pytest.raises(NotImplementedError, match="DriftingCosine has no inner problem"):
+                part()
     else:
-        family = sf.Linear(lambda x: x, prediction=jnp.zeros(1), ridge=1e-3)
-        estimator = sf.Functional(family, family)
-    algorithm = sf.Online(testbed.problem(), estimator, optax.sgd(1e-3))
+        estimator = sf.Functional(testbed.inner(steps=2), testbed.adjoint(batch_size=4))
+    algorithm = sf.Online(testbed.problem(), estimator, optax.sgd(1e-3), project=testbed.project)
     _, trace = sf.run(algorithm, testbed.source(), testbed.initial(), rounds=3, key=key)
     assert bool(trace.finite.all())
     assert trace.outer[0].shape == testbed.initial().shape
+    np.testing.assert_array_equal(testbed.project(testbed.initial()), testbed.initial())
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_problem_and_objective_are_the_same_problem(name, key):
+    """On a large round, the library's hypergradient in closed form is the exact gradient, and the losses are F_t."""
+    make, outer, tolerance = LARGE[name]
+    testbed, outer, round = make(), jnp.asarray(outer), jnp.asarray(5)
+    estimator, problem = sf.Functional(testbed.linear(), testbed.linear()), testbed.problem()
+    data = testbed.draw(round, key)
+    state = estimator.init(problem, outer, data, key)
+    estimate, _ = jax.jit(lambda state: estimator(problem, outer, state, data, key))(state)
+    exact = np.asarray(testbed.gradient(round, outer))
+    np.testing.assert_allclose(estimate.gradient, exact, atol=tolerance * np.linalg.norm(exact))
+    np.testing.assert_allclose(estimate.outer_loss, testbed.objective(round, outer), rtol=tolerance)
+
+
+class OnlyWhatIsNeeded(AbstractTestbed):
+    """F_t(λ) = (λ − t)² + 1: what a testbed is without anything optional."""
+
+    def objective(self, round, outer):
+        return (outer - round.astype(outer.dtype)) ** 2 + 1
+
+    def best(self, round):
+        return round.astype(jnp.result_type(float))
+
+    def problem(self):
+        return None
+
+    def source(self):
+        raise AssertionError
+
+    def initial(self):
+        return jnp.zeros(())
+
+
+def test_what_is_optional_has_a_default():
+    testbed, round = OnlyWhatIsNeeded(), jnp.asarray(3)
+    np.testing.assert_allclose(testbed.gap(round, jnp.asarray(5.0)), 4)
+    np.testing.assert_allclose(testbed.gradient(round, jnp.asarray(5.0)), 4)
+    assert testbed.project(1.5) == 1.5
+    for missing in (testbed.linear, testbed.inner, testbed.adjoint):
+        with pytest.raises(NotImplementedError, match="The inner solution of OnlyWhatIsNeeded is not linear in known"):
+            missing()
+    for bound in (testbed.smoothness, testbed.objective_bound, testbed.suprema, testbed.parameter_suprema):
+        with pytest.raises(NotImplementedError, match=r"of OnlyWhatIsNeeded .*is known"):
+            bound(4)
 
 
 def values(testbed, points):
@@ -73,6 +156,8 @@ def values(testbed, points):
 
 
 def test_bounds_hold(testbed):
+    if not isinstance(testbed, WITH_BOUNDS):
+        return
     points = points_of(testbed)
     found = values(testbed, points)
     assert np.abs(found).max() <= float(testbed.objective_bound(ROUNDS)) * (1 + 1e-9)
@@ -94,23 +179,25 @@ def test_nothing_is_better_than_the_best(testbed):
         with pytest.raises(NotImplementedError, match="does not know the best λ for weighting="):
             testbed.best(jnp.asarray(0))
         return
+    every_value = values(testbed, points_of(testbed))
+    value_and_slope = jax.jit(lambda round, outer: (testbed.objective(round, outer), testbed.gradient(round, outer)))
     for round in (0, 5):
         best = testbed.best(jnp.asarray(round))
         reached = float(testbed.objective(jnp.asarray(round), best))
-        assert reached <= values(testbed, points_of(testbed))[round].min() + 1e-12
+        assert reached <= every_value[round].min() + 1e-12
 
-        def objective(outer, round=round):
-            return float(testbed.objective(jnp.asarray(round), jnp.asarray(outer)))
+        def function(outer, round=round):
+            value, slope = value_and_slope(round, outer)
+            return float(value), np.asarray(slope)
 
-        def slope(outer, round=round):
-            return np.asarray(testbed.gradient(jnp.asarray(round), jnp.asarray(outer)))
-
-        bounds = [(1e-9, None)] * best.size if isinstance(testbed, DriftingRegression) else None
+        np.testing.assert_allclose(testbed.project(best), best, atol=1e-12)
+        positive = isinstance(testbed, DriftingRegression) or is_simplex(testbed)
+        bounds = [(1e-9, None)] * best.size if positive else None
         for start in points_of(testbed, 6):
-            found = optimize.minimize(objective, np.asarray(start), jac=slope, bounds=bounds, method="L-BFGS-B")
+            found = optimize.minimize(function, np.asarray(start), jac=True, bounds=bounds, method="L-BFGS-B")
             assert reached <= found.fun + 1e-9, (round, found.x, best)
-        if not isinstance(testbed, DriftingRegression):
-            np.testing.assert_allclose(slope(best), 0, atol=1e-6)
+        if not positive:
+            np.testing.assert_allclose(function(np.asarray(best))[1], 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(6))

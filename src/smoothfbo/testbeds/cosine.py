@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.errors import refuse_keywords
+from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.source import RoundNumbers
 from smoothfbo.testbeds.base import AbstractTestbed
@@ -87,6 +88,9 @@ class DriftingCosine(AbstractTestbed):
 
     def problem(self) -> None:
         """There is no inner problem: an `Oracle` needs none."""
+
+    def linear(self) -> Linear:
+        raise NotImplementedError("DriftingCosine has no inner problem, so there is no inner function: use oracle().")
 
     def source(self) -> RoundNumbers:
         """The data of a round are its number."""

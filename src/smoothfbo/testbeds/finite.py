@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
+from smoothfbo.functions.linear import Linear
 from smoothfbo.problem import Data, Problem, Samples
 from smoothfbo.source import FunctionSource
 from smoothfbo.testbeds.base import AbstractTestbed
@@ -99,6 +100,10 @@ class FiniteBilevel(AbstractTestbed):
 
     def phi(self, x: Int[Array, ""]) -> Float[Array, " p"]:
         return self.features[x]
+
+    def linear(self) -> Linear:
+        """With a small ridge: a mini-batch need not hold every point."""
+        return Linear(self.phi, ridge=1e-3)
 
     def source(self) -> FunctionSource:
         return FunctionSource(self.draw)

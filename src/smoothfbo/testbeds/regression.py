@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
+from smoothfbo.functions.network import Network
 from smoothfbo.problem import Data, Problem, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
@@ -121,6 +123,21 @@ class DriftingRegression(AbstractTestbed):
         if self.weighting is decay:
             return jnp.asarray(0.05)
         raise self._unknown("a λ to start from")
+
+    def project(self, outer: Array) -> Array:
+        """Onto λ ≥ 0."""
+        return jnp.maximum(outer, 0)
+
+    def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
+        """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""
+        inputs, outputs = self.weight.shape
+        return Network(
+            lambda key: eqx.nn.MLP(inputs, outputs, 32, 2, jax.nn.gelu, key=key),
+            # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
+            optax.adam(1e-3 if rate is None else rate, eps_root=1e-12),
+            5 if steps is None else steps,
+            batch_size=batch_size,
+        )
 
     def solution(
         self, round: Int[Array, ""], outer: Array, x: Float[Array, "*batch inputs"]
