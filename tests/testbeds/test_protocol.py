@@ -11,12 +11,15 @@ from scipy import optimize
 import smoothfbo as sf
 from smoothfbo.testbeds import (
     AbstractTestbed,
+    ChangingSupport,
     DriftingCosine,
     DriftingRegression,
     FiniteBilevel,
+    InstrumentalVariables,
     Jumps,
     MovingSources,
     Sinusoidal,
+    SinusoidFamilies,
 )
 from smoothfbo.testbeds.regression import decay
 from smoothfbo.testbeds.simplex import smallest_on_simplex
@@ -38,6 +41,9 @@ TESTBEDS = {
     "sources, shares": lambda: MovingSources(
         sources=4, samples=4, batch=8, features=6, period=20.0, weights="shares", correlation=0.2
     ),
+    "instruments": lambda: InstrumentalVariables(treatments=3, features=5, batch=8, period=20.0),
+    "support": lambda: ChangingSupport(features=4, batch=8, period=20.0),
+    "sinusoids": lambda: SinusoidFamilies(tasks=2, samples=6, batch=6, frequencies=2, period=20.0),
 }
 # One round of so much data that the closed form of the inner problem is nearly the exact one, and a λ; the last number
 # is the allowed error in parts of the gradient's norm.
@@ -50,6 +56,16 @@ LARGE = {
     "sources, shares": (
         lambda: MovingSources(sources=3, features=6, samples=20_000, batch=40_000, weights="shares", correlation=0.3),
         [0.5, 0.2, 0.3],
+        0.03,
+    ),
+    "instruments": (lambda: InstrumentalVariables(treatments=3, features=5, batch=60_000), [0.5, -1.0, 0.3], 0.03),
+    "support": (lambda: ChangingSupport(features=4, batch=60_001), [0.5, -1.0, 2.0, 0.0], 0.03),
+    # one task, always the same: a round cannot hold enough tasks for a mean over them
+    "sinusoids": (
+        lambda: SinusoidFamilies(
+            tasks=1, samples=60_000, batch=60_000, frequencies=1, amplitude_spread=0.0, phase_spread=0.0
+        ),
+        [0.5, -1.0, 0.3],
         0.03,
     ),
 }

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from smoothfbo.types import Number
+
 
 def fourier(x: Float[Array, ""], count: int) -> Float[Array, " count"]:
     """1, √2 cos 2πx, √2 sin 2πx, √2 cos 4πx, …: orthonormal for x uniform on [0, 1]."""
@@ -25,3 +27,10 @@ def orthonormal(key: PRNGKeyArray, count: int, dimension: int) -> Float[Array, "
         return vectors.at[k].set(vector / jnp.linalg.norm(vector))
 
     return jax.lax.fori_loop(0, count, add, jnp.zeros_like(draws))
+
+
+def circle(vectors: Float[Array, "3 n"], radius: Number, position: Float[Array, ""]) -> Float[Array, " n"]:
+    """a + r (b cos 2πs + c sin 2πs) for the vectors a, b, c and the position s."""
+    centre, one, other = vectors
+    angle = 2 * np.pi * position
+    return centre + radius * (jnp.cos(angle) * one + jnp.sin(angle) * other)

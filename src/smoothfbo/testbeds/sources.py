@@ -5,7 +5,6 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
@@ -15,7 +14,7 @@ from smoothfbo.functions.network import Network
 from smoothfbo.problem import Data, Problem, Samples
 from smoothfbo.source import FunctionSource
 from smoothfbo.testbeds.base import AbstractTestbed, trained
-from smoothfbo.testbeds.bases import fourier, orthonormal
+from smoothfbo.testbeds.bases import circle, fourier, orthonormal
 from smoothfbo.testbeds.drift import Drift, as_drift, rise_and_fall
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
@@ -121,9 +120,7 @@ class MovingSources(AbstractTestbed):
 
     def target(self, round: Int[Array, ""]) -> Float[Array, " features"]:
         """The coefficients of f_t."""
-        angle = 2 * np.pi * self.position(round)
-        fixed, one, other = self.targets
-        return fixed + self.target_drift * (jnp.cos(angle) * one + jnp.sin(angle) * other)
+        return circle(self.targets, self.target_drift, self.position(round))
 
     # The problem as methods see it.
 
