@@ -14,8 +14,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-HYPERGRADIENTS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
+HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
     "library/test_hypergradients.py",
+    "library/test_online_methods.py",
+    "library/test_steps.py",
     "library/test_smoothing.py",
     "library/test_online.py",
     "library/test_finite_rounds.py",
@@ -43,7 +45,7 @@ MUTATIONS = [
     ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
     ("hypergradients/base.py", "source = data if data.final is None else data.final", "source = data", HYPERGRADIENTS),
     # the baselines
-    ("hypergradients/implicit.py", "implicit = optax.tree.scale(-1, jax.grad(coupling)(outer))", "implicit = jax.grad(coupling)(outer)", HYPERGRADIENTS),
+    ("hypergradients/parametric.py", "optax.tree.scale(-1, jax.grad(coupling)(outer))", "jax.grad(coupling)(outer)", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "length=self.terms - 1", "length=self.terms", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "return estimate, ImplicitState(inner, solution)", "return estimate, ImplicitState(inner, state.solution)", HYPERGRADIENTS),
     ("hypergradients/unrolled.py", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n", "gradient, inner = jax.grad(outer_loss, has_aux=True)(outer)\n        inner = state\n", HYPERGRADIENTS),
@@ -51,6 +53,35 @@ MUTATIONS = [
     ("algebra.py", "new_square + share**2 * direction_square", "0 * new_square", "library/test_algebra.py"),
     ("functions/base.py", "function.regulariser(params))", "jnp.zeros(()))", HYPERGRADIENTS),
     ("functions/linear.py", "gradient = ridge * flat", "gradient = 0 * flat", HYPERGRADIENTS),
+    # online methods of other papers
+    ("hypergradients/implicit.py", "keep_start=self.tolerance is None", "keep_start=False", METHODS),
+    ("hypergradients/implicit.py", "tolerance=0.0 if self.tolerance is None", "tolerance=0.5 if self.tolerance is None", METHODS),
+    ("hypergradients/single_loop.py", "v - jnp.asarray(self.rate, v.dtype) * r", "v + jnp.asarray(self.rate, v.dtype) * r", METHODS),
+    ("hypergradients/single_loop.py", "terms = objectives.terms(params, state.solution,", "terms = objectives.terms(self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, state.solution,", METHODS),
+    ("hypergradients/single_loop.py", "formed_at=params, fitted=inner.params", "formed_at=inner.params, fitted=inner.params", METHODS),
+    ("hypergradients/single_loop.py", "return estimate, ImplicitState(inner, solution)", "return estimate, ImplicitState(inner, state.solution)", METHODS),
+    ("hypergradients/storm.py", "keep.astype(n.dtype) * (d - o)", "keep.astype(n.dtype) * d", METHODS),
+    ("hypergradients/storm.py", "jnp.where(state.rounds == 0, 0, 1 - ", "jnp.where(state.rounds < 0, 0, 1 - ", METHODS),
+    ("hypergradients/storm.py", "StormState(inner, solution, here, direction,", "StormState(inner, solution, here, new,", METHODS),
+    ("hypergradients/storm.py", "StormState(inner, solution, here, direction,", "StormState(inner, solution, here._replace(outer=state.previous.outer), direction,", METHODS),
+    ("hypergradients/storm.py", "self.inner.descend(state.inner, direction.params)", "self.inner.descend(state.inner, new.params)", METHODS),
+    ("hypergradients/storm.py", "following = optax.tree.where(finite, following, state)", "pass", METHODS),
+    ("hypergradients/first_order.py", "1 / sigma), data.outer)", "sigma), data.outer)", METHODS),
+    ("hypergradients/first_order.py", "time ** jnp.asarray(self.growth, number)", "time ** jnp.asarray(0 * self.growth, number)", METHODS),
+    ("hypergradients/first_order.py", "predict(self.inner, penalised.params, final.outer)", "predict(self.inner, inner.params, final.outer)", METHODS),
+    ("hypergradients/first_order.py", "converged=estimate.converged & solved", "converged=estimate.converged", METHODS),
+    ("hypergradients/reevaluated.py", "age <= past.rounds", "age <= past.rounds + 1", METHODS),
+    ("hypergradients/reevaluated.py", "age < length", "age <= length", METHODS),
+    ("hypergradients/reevaluated.py", "& past.usable", "", METHODS),
+    ("hypergradients/reevaluated.py", "discount ** age.astype(number)", "discount ** (age - 1).astype(number)", METHODS),
+    ("hypergradients/reevaluated.py", "jnp.minimum(past.rounds + 1, length)", "jnp.minimum(past.rounds, length)", METHODS),
+    ("hypergradients/reevaluated.py", "eqx.combine(problem, static)", "eqx.combine(arrays, static)", METHODS),
+    ("hypergradients/reevaluated.py", "past._replace(warm=warm)[1:]", "past[1:]", METHODS),
+    ("hypergradients/reevaluated.py", "> self.slots + 1)", "> self.slots + 2)", METHODS),
+    ("steps.py", "m - jnp.asarray(rate, m.dtype) * g", "m - 2 * jnp.asarray(rate, m.dtype) * g", STEPS),
+    ("steps.py", "scale = _total(outer) / _total(powers)", "scale = 1 / _total(powers)", STEPS),
+    ("steps.py", "jnp.exp(leaf - largest)", "jnp.exp(leaf)", STEPS),
+    ("steps.py", "jnp.maximum(leaf, 2 * jnp.finfo(leaf.dtype).eps * old)", "leaf", STEPS),
     # smoothing
     ("smoothing.py", "setting.window, jnp.int32), 1, slots)", "setting.window, jnp.int32) + 1, 1, slots)", SMOOTHING),
     ("smoothing.py", "gradient_at(history, slots, slot + 1 - length)", "gradient_at(history, slots, slot - length)", SMOOTHING),
@@ -93,7 +124,7 @@ MUTATIONS = [
     ("functions/base.py", "jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))", "jax.grad(term.mean_at)(predictions)", HYPERGRADIENTS),
     ("hypergradients/functional.py", "(of_inner <= TOLERANCE) & ", "", HYPERGRADIENTS),
     ("hypergradients/functional.py", " & (residual <= TOLERANCE)", "", HYPERGRADIENTS),
-    ("hypergradients/implicit.py", "solved & (of_inner <= TOLERANCE)", "solved", HYPERGRADIENTS),
+    ("hypergradients/parametric.py", "solved & (of_inner <= TOLERANCE)", "solved", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "residual <= TOLERANCE if reached is None else", "jnp.asarray(True) if reached is None else", HYPERGRADIENTS),
     ("hypergradients/base.py", "converged=residual <= TOLERANCE", "converged=jnp.isfinite(residual)", HYPERGRADIENTS),
     # the best and the bounds

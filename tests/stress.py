@@ -35,6 +35,10 @@ estimators = [
     sf.Implicit(network, sf.IdentityInverse()),
     sf.Unrolled(network),
     sf.Explicit(network),
+    sf.SingleLoop(network, 1e-2),
+    sf.Storm(sf.Network(orthogonal_mlp, optax.adam(1e-3), 1, batch_size=32), 1e-2, 0.5, batch_size=32),
+    sf.FirstOrder(network, 10.0, batch_size=32),
+    sf.Reevaluated(sf.Functional(linear, linear), 5),
 ]
 paired = sf.Problem(
     lambda outer, v, x, y: 0.5 * jnp.sum((v - y - jnp.sum(outer)) ** 2),

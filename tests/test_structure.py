@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
 LIBRARY = {"errors", "types", "checks", "algebra", "batching", "problem", "functions", "hypergradients", "sums",
-           "smoothing", "source", "states", "online", "regret"}  # fmt: skip
+           "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ConjugateGradient,
         Estimate,
         Explicit,
+        FirstOrder,
         FittedAdjoint,
         FittedCorrection,
         Functional,
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
         Oracle,
         PointwiseAdjoint,
         PointwiseCorrection,
+        Reevaluated,
+        SingleLoop,
+        Storm,
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Data, Problem, Samples
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
 __version__ = "1.0.0"
@@ -43,6 +48,7 @@ __all__ = [
     "Data",
     "Estimate",
     "Explicit",
+    "FirstOrder",
     "FittedAdjoint",
     "FittedCorrection",
     "FunctionSource",
@@ -57,17 +63,22 @@ __all__ = [
     "Oracle",
     "PointwiseAdjoint",
     "PointwiseCorrection",
+    "Potential",
     "Problem",
     "RecordedSource",
+    "Reevaluated",
     "Round",
     "RunState",
     "Samples",
+    "SingleLoop",
     "State",
+    "Storm",
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
     "as_source",
     "batched",
+    "bregman_descent",
     "discounted_average",
     "last_hidden",
     "mixed_average",
@@ -88,6 +99,7 @@ _HOME = {
             "ConjugateGradient",
             "Estimate",
             "Explicit",
+            "FirstOrder",
             "FittedAdjoint",
             "FittedCorrection",
             "Functional",
@@ -97,11 +109,15 @@ _HOME = {
             "Oracle",
             "PointwiseAdjoint",
             "PointwiseCorrection",
+            "Reevaluated",
+            "SingleLoop",
+            "Storm",
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Data", "Problem", "Samples"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
+        "steps": ("Potential", "bregman_descent"),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
     }.items()
     for name in names

@@ -80,15 +80,15 @@ def conjugate_gradient(
     tolerance: Number,
     max_steps: int,
     ridge: Number = 0.0,
+    keep_start: bool = False,
 ) -> tuple[PyTree, Float[Array, ""]]:
     """Solve (A + ρI) x = b for symmetric A over pytrees; returns x and the residual's norm as it is tracked.
 
     Ends when ‖residual‖ ≤ tolerance·‖b‖, after `max_steps`, or at the first direction p along which A curves
-    down: pᵀ(A + ρI)p ≤ ½ρ‖p‖². A start that is worse than zero is replaced by zero. Where A or b is not finite, x is
-    NaN. The second way to end is
-    why it is written here: the Hessians of networks have such directions. jax.scipy's solver runs on
-    through them; lineax's gives NaN wherever pᵀAp < 100·n·ε·rᵀr, i.e. for every curvature below 0.05 of a
-    network with 5,000 parameters in float32.
+    down: pᵀ(A + ρI)p ≤ ½ρ‖p‖². A start that is worse than zero is replaced by zero unless `keep_start`. Where A or b is
+    not finite, x is NaN. The last way to end is why it is written here: the Hessians of networks have such directions.
+    jax.scipy's solver runs on through them; lineax's gives NaN wherever pᵀAp < 100·n·ε·rᵀr, i.e. for every curvature
+    below 0.05 of a network with 5,000 parameters in float32.
     """
     size = norm(right_side)
     threshold = jnp.asarray(tolerance, size.dtype) * size
@@ -118,9 +118,10 @@ def conjugate_gradient(
         return x, residual, direction, new_square, new_square + share**2 * direction_square, step + 1, curved
 
     residual = optax.tree.sub(right_side, damped(start))
-    helps = squared_norm(residual) <= squared_norm(right_side)
-    start = optax.tree.where(helps, start, optax.tree.zeros_like(start))
-    residual = optax.tree.where(helps, residual, right_side)
+    if not keep_start:
+        helps = squared_norm(residual) <= squared_norm(right_side)
+        start = optax.tree.where(helps, start, optax.tree.zeros_like(start))
+        residual = optax.tree.where(helps, residual, right_side)
     square = squared_norm(residual)
     first = (start, residual, residual, square, square, jnp.zeros((), jnp.int32), jnp.asarray(True))
     x, _, _, square, *_ = jax.lax.while_loop(unfinished, iterate, first)

@@ -99,10 +99,9 @@ def discounted_average(
     `discount` is η in [0, 1]. It may be traced, and change from round to round as the window may: η is then that of
     round t for all of the window. The other arguments are those of `window_average`.
     """
-    slots = _check_window(window, capacity)
+    slots = check_window(window, capacity)
     checks.require_range(discount, "discount", 0.0, 1.0)
-    if normalise not in ("window", "filled"):
-        raise ValueError(f"normalise must be 'window' or 'filled', got normalise={normalise!r}.")
+    check_normalise(normalise)
 
     is_fixed = capacity is None and isinstance(discount, (int, float))
 
@@ -230,7 +229,7 @@ def smoothed_gradient(optimiser_state: PyTree, gradient: PyTree) -> PyTree:
     return gradient
 
 
-def _check_window(window: Any, capacity: int | None) -> int:
+def check_window(window: Any, capacity: int | None) -> int:
     """The number of slots to reserve."""
     if capacity is not None:
         checks.require_integer(capacity, "capacity", 1)
@@ -248,6 +247,11 @@ def _check_window(window: Any, capacity: int | None) -> int:
         )
     checks.require_integer(window, "window", 1)
     return window
+
+
+def check_normalise(normalise: str) -> None:
+    if normalise not in ("window", "filled"):
+        raise ValueError(f"normalise must be 'window' or 'filled', got normalise={normalise!r}.")
 
 
 def _setting(window: Any, discount: Number) -> _Setting:

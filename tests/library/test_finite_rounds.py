@@ -26,6 +26,13 @@ ESTIMATORS = {
     "implicit, exact fit": lambda: sf.Implicit(linear(), sf.ConjugateGradient()),
     "unrolled": lambda: sf.Unrolled(trained_linear(3)),
     "explicit": lambda: sf.Explicit(trained_linear(3)),
+    "implicit, few warm steps": lambda: sf.Implicit(
+        trained_linear(1), sf.ConjugateGradient(tolerance=None, max_steps=2)
+    ),
+    "single loop": lambda: sf.SingleLoop(trained_linear(1), 0.3),
+    "storm": lambda: sf.Storm(trained_linear(1), 0.3, 0.5),
+    "first order": lambda: sf.FirstOrder(trained_linear(3), 5.0),
+    "re-evaluated": lambda: sf.Reevaluated(sf.Implicit(trained_linear(3)), 3),
     "oracle": lambda: sf.Oracle(lambda outer, data, key: outer + jnp.mean(data.inner.x) * jnp.mean(data.outer.x)),
 }
 PARTS = {
@@ -62,7 +69,15 @@ def put(data, part, kind, change):
 
 # How many of the places x and y of inner, outer, final inner and final outer an estimator reads, with and without final
 # data: the explicit term here depends on the prediction and not on the target, so final outer y is read by few.
-READ = {"functional, point-wise": (6, 4), "unrolled": (4, 4), "explicit": (3, 3), "oracle": (2, 2)}
+# A single loop forms its gradient with what it had before it saw the round's data.
+READ = {
+    "functional, point-wise": (6, 4),
+    "unrolled": (4, 4),
+    "explicit": (3, 3),
+    "oracle": (2, 2),
+    "single loop": (3, 3),
+    "storm": (3, 3),
+}
 
 
 @pytest.mark.parametrize("with_final", [True, False], ids=["final data", "no final data"])

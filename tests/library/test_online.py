@@ -46,6 +46,10 @@ ESTIMATORS = {
     "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),
     "implicit, identity": lambda: sf.Implicit(network(), sf.IdentityInverse()),
     "explicit": lambda: sf.Explicit(network()),
+    "single loop": lambda: sf.SingleLoop(network(1), 0.1),
+    "storm": lambda: sf.Storm(network(1), 0.1, 0.5, batch_size=4),
+    "first order": lambda: sf.FirstOrder(network(), 10.0, growth=0.1),
+    "re-evaluated": lambda: sf.Reevaluated(ESTIMATORS["functional, linear"](), 3, 0.9),
 }
 
 

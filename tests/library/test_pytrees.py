@@ -61,17 +61,21 @@ ESTIMATORS = [
     lambda like: sf.Implicit(sf.Linear(features, prediction=like), sf.IdentityInverse()),
     lambda like: sf.Unrolled(sf.Linear(features, prediction=like)),
     lambda like: sf.Functional(network(like), network(like)),
+    lambda like: sf.SingleLoop(network(like), 0.1),
+    lambda like: sf.Storm(network(like, 1), 0.1, 0.5),
+    lambda like: sf.FirstOrder(network(like), 2.0),
+    lambda like: sf.Reevaluated(sf.Functional(network(like), network(like)), 3),
 ]
 
 
-def network(like):
+def network(like, steps=2):
     def init(key, x):
         return jax.tree.map(jnp.zeros_like, like)
 
     def apply(params, x):
         return jax.tree.map(lambda p: p * flat_sum(x), params)
 
-    return sf.Network.from_pair(init, apply, optax.sgd(0.1), 2)
+    return sf.Network.from_pair(init, apply, optax.sgd(0.1), steps)
 
 
 @pytest.mark.parametrize("which", range(len(ESTIMATORS)))
@@ -96,8 +100,8 @@ def test_any_structure(which, data):
     assert jax.tree.structure(shape[1]) == jax.tree.structure(state)
 
 
-@pytest.mark.parametrize("which", [3, 4])
-def test_series_and_identity_under_vmap(which):
+@pytest.mark.parametrize("which", [3, 4, 7, 8, 9, 10])
+def test_lanes_are_as_if_alone(which):
     """Lanes with different λ in one program, each as if alone."""
     samples = sf.Samples(jnp.linspace(-1, 1, 5), {"y": jnp.linspace(0, 2, 5), "c": jnp.linspace(0.5, 1.5, 5)})
     data, key = sf.Data(samples, samples), jax.random.key(0)
@@ -106,7 +110,8 @@ def test_series_and_identity_under_vmap(which):
     state = hypergradient.init(PROBLEM, outers[0], data, key)
 
     def gradient(outer):
-        return hypergradient(PROBLEM, outer, state, data, key)[0].gradient
+        _, warm = hypergradient(PROBLEM, 0.5 * outer, state, data, key)
+        return hypergradient(PROBLEM, outer, warm, data, key)[0].gradient
 
     lanes = jax.jit(jax.vmap(gradient))(outers)
     for outer, lane in zip(outers, lanes, strict=True):

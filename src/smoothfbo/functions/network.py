@@ -142,12 +142,16 @@ class Network(AbstractFunction):
                 for term, key in zip(objective, keys, strict=True)
             )
             gradient = jax.grad(lambda params: objective_value(self, params, batch))(state.params)
-            with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-                change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
-            return FunctionState(optax.apply_updates(state.params, change), memory), None
+            return self.descend(state, gradient), None
 
         keys = jax.random.split(key, self.steps)
         return jax.lax.scan(update, state, keys, unroll=self.unroll)[0]
+
+    def descend(self, state: FunctionState, gradient: PyTree) -> FunctionState:
+        """One update of the optimiser with a given gradient in θ."""
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
+            change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
+        return FunctionState(optax.apply_updates(state.params, change), memory)
 
 
 def _frozen_part(make: Any) -> PyTree:

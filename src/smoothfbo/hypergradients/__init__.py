@@ -5,6 +5,7 @@ from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, Po
 from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
 from smoothfbo.hypergradients.corrections import AbstractCorrection, FittedCorrection, PointwiseCorrection
 from smoothfbo.hypergradients.explicit import Explicit
+from smoothfbo.hypergradients.first_order import FirstOrder, FirstOrderState
 from smoothfbo.hypergradients.functional import Functional, FunctionalState
 from smoothfbo.hypergradients.implicit import (
     ConjugateGradient,
@@ -14,6 +15,9 @@ from smoothfbo.hypergradients.implicit import (
     NeumannSeries,
 )
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.hypergradients.reevaluated import Reevaluated, ReevaluatedState
+from smoothfbo.hypergradients.single_loop import SingleLoop
+from smoothfbo.hypergradients.storm import Storm, StormState
 from smoothfbo.hypergradients.unrolled import Unrolled
 
 __all__ = [
@@ -24,6 +28,8 @@ __all__ = [
     "ConjugateGradient",
     "Estimate",
     "Explicit",
+    "FirstOrder",
+    "FirstOrderState",
     "FittedAdjoint",
     "FittedCorrection",
     "Functional",
@@ -36,6 +42,11 @@ __all__ = [
     "Oracle",
     "PointwiseAdjoint",
     "PointwiseCorrection",
+    "Reevaluated",
+    "ReevaluatedState",
+    "SingleLoop",
+    "Storm",
+    "StormState",
     "Unrolled",
 ]
 

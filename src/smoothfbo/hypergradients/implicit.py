@@ -1,18 +1,17 @@
 """Parametric implicit differentiation: AID with conjugate gradients or a Neumann series, and OMD."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import conjugate_gradient, inner_product, norm, ratio
-from smoothfbo.functions.base import AbstractFunction, FunctionState, objective_value
+from smoothfbo.algebra import conjugate_gradient, norm, ratio
+from smoothfbo.functions.base import AbstractFunction, FunctionState
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
     AbstractInnerEstimator,
@@ -21,13 +20,10 @@ from smoothfbo.hypergradients.base import (
     final_data,
     init_inner,
     inner_objective,
-    inner_residual,
-    predict,
 )
+from smoothfbo.hypergradients.parametric import Operator, Parametric
 from smoothfbo.problem import Data, Problem
 from smoothfbo.types import Number
-
-Operator = Callable[[PyTree], PyTree]
 
 
 class AbstractInverse(eqx.Module):
@@ -41,21 +37,32 @@ class AbstractInverse(eqx.Module):
 class ConjugateGradient(AbstractInverse):
     """(A + ρI) v = b by conjugate gradients, to ‖residual‖ ≤ tolerance·‖b‖ or at most `max_steps` iterations.
 
-    It starts from the solution of the previous round if `warm_start`. The Hessian of a network need not be
-    positive: where a direction turns up along which A curves down, the solve ends with what it has and is
-    reported as not converged. Give networks a ridge (1e-2 is a start) and look at `converged` and
-    `adjoint_residual` in the trace: a residual above 1 is worse than no implicit term at all. A right side that is
+    It starts from the solution of the previous round if `warm_start`, or from zero where that has the smaller residual.
+    With `tolerance=None` every round makes `max_steps` iterations, always from the previous solution, as SOBOW does
+    (Lin, Sow, Ji, Liang and Shroff, NeurIPS 2023). The residual then decides whether the system counts as solved.
+
+    The Hessian of a network need not be positive: where a direction turns up along which A curves down, the solve ends
+    with what it has and is reported as not converged. Give networks a ridge (1e-2 is a start) and look at `converged`
+    and `adjoint_residual` in the trace: a residual above 1 is worse than no implicit term at all. A right side that is
     not finite gives a solution that is not finite, so that the round is skipped.
     """
 
     ridge: Number
-    tolerance: Number
+    tolerance: Number | None
     max_steps: int = eqx.field(static=True)
     warm_start: bool = eqx.field(static=True)
 
-    def __init__(self, *, ridge: Number = 0.0, tolerance: Number = 1e-5, max_steps: int = 100, warm_start: bool = True):
+    def __init__(
+        self,
+        *,
+        ridge: Number = 0.0,
+        tolerance: Number | None = 1e-5,
+        max_steps: int = 100,
+        warm_start: bool = True,
+    ):
         checks.require_range(ridge, "ridge", 0.0)
-        checks.require_range(tolerance, "tolerance", 0.0, open_low=True)
+        if tolerance is not None:
+            checks.require_range(tolerance, "tolerance", 0.0, open_low=True)
         checks.require_integer(max_steps, "max_steps", 1)
         self.ridge, self.tolerance, self.max_steps, self.warm_start = ridge, tolerance, max_steps, warm_start
 
@@ -65,10 +72,13 @@ class ConjugateGradient(AbstractInverse):
             operator,
             right_side,
             start,
-            tolerance=self.tolerance,
+            tolerance=0.0 if self.tolerance is None else self.tolerance,
             max_steps=self.max_steps,
             ridge=self.ridge,
+            keep_start=self.tolerance is None,
         )
+        if self.tolerance is None:
+            return solution, None
         return solution, residual <= jnp.asarray(self.tolerance, residual.dtype) * norm(right_side)
 
 
@@ -147,33 +157,14 @@ class Implicit(AbstractInnerEstimator):
         inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         params = inner.params
 
-        def inner_loss(params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
-            return objective_value(self.inner, params, inner_objective(problem, outer, data.inner))
-
-        def outer_loss(params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
-            return problem.outer_mean(outer, predict(self.inner, params, data.outer), data.outer)
-
-        slope = jax.linearize(lambda params: jax.grad(inner_loss)(params, outer, data), params)[1]
-        right_side = jax.grad(outer_loss)(params, outer, data)
-        solution, reached = self.inverse(slope, right_side, state.solution)
-
-        def coupling(outer: PyTree) -> Float[Array, ""]:
-            return inner_product(jax.grad(inner_loss)(params, outer, final), solution)
-
-        explicit = jax.grad(outer_loss, argnums=1)(params, outer, final)
-        implicit = optax.tree.scale(-1, jax.grad(coupling)(outer))
-        remainder = optax.tree.sub(slope(solution), right_side)
+        objectives = Parametric(self.inner, problem)
+        operator, right_side = objectives.linear_system(params, outer, data)
+        solution, reached = self.inverse(operator, right_side, state.solution)
+        remainder = optax.tree.sub(operator(solution), right_side)
         residual = ratio(norm(remainder), norm(right_side))
         solved = residual <= TOLERANCE if reached is None else reached & jnp.isfinite(residual)
-        of_inner = inner_residual(self.inner, params, problem, outer, data)
-        estimate = Estimate(
-            gradient=optax.tree.add(explicit, implicit),
-            explicit=explicit,
-            implicit=implicit,
-            inner_loss=problem.inner_mean(outer, predict(self.inner, params, data.inner), data.inner),
-            outer_loss=outer_loss(params, outer, data),
-            inner_residual=of_inner,
-            adjoint_residual=residual,
-            converged=solved & (of_inner <= TOLERANCE),
+        terms = objectives.terms(params, solution, outer, final)
+        estimate = objectives.estimate(
+            terms, outer, data, formed_at=params, fitted=params, residual=residual, solved=solved
         )
         return estimate, ImplicitState(inner, solution)
