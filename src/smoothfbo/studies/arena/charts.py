@@ -54,9 +54,9 @@ def leaderboard(summary: Summary) -> HeatMap:
                 values[row, column], texts[row][column] = ratio, f"{ratio:.2f}"
     return HeatMap(
         "leaderboard", "Gap to the best possible answer, as a ratio to FBO's",
-        "Mean of F_t(λ_t) − min F_t over the second half of the rounds, each method at the setting that was best for it "
-        "on the tuning seeds, on fresh seeds. Blue is better than FBO. Ranked methods come first, by their mean rank; "
-        "below them are references, which know the truth or do nothing.",
+        "Mean of F_t(λ_t) − min F_t over the second half of the rounds, on fresh seeds, each method at the setting "
+        "that was best for it on the tuning seeds. Blue is better than FBO. Ranked methods come first, by their mean "
+        "rank; below them are references, which know the truth or do nothing.",
         "", "", "ratio to FBO", np.arange(len(problems)), np.arange(len(methods))[::-1], values,
         y_ticks=[method["label"] for method in methods], x_ticks=[problem["label"] for problem in problems],
         texts=texts, is_ratio=True,
@@ -171,8 +171,8 @@ def _map(cells: list[dict[str, Any]], name: str, title: str) -> HeatMap:
         values[row, column], texts[row][column] = ratio["mean"], f"{ratio['mean']:.2f}{'*' if is_clear else ''}"
     return HeatMap(
         name, title,
-        "Ratio of the mean gaps over the second half of the rounds, on fresh seeds; below 1, blue, smoothing pays. A star "
-        "marks a 95 % interval without 1.",
+        "Ratio of the mean gaps over the second half of the rounds, on fresh seeds; below 1, blue, smoothing pays. A "
+        "star marks a 95 % interval without 1.",
         "rounds in a period (the drift is slower to the right)", "noise", "ratio of gaps", np.arange(len(periods)),
         np.arange(len(noises)), values, y_ticks=[f"{noise:g}" for noise in noises],
         x_ticks=[f"{period:g}" for period in periods], texts=texts, is_ratio=True,

@@ -26,7 +26,7 @@ ENTRY = Entry(
     report=_report,
     presets=PRESETS,
     preset_help=(
-        "quick (some methods and problems; five minutes on 2 cores), full (all of them, 20 fresh seeds; 40 minutes on 2 "
-        "cores, or on a GPU)."
+        "quick (some methods and problems; at most five minutes on 2 cores), full (all of them, 20 fresh seeds; 40 "
+        "minutes on 2 cores, or a GPU)."
     ),
 )

@@ -21,8 +21,8 @@ class ArenaConfig:
     """Names of problems, or nothing for all: regression, decay, sources, instruments, support, corruption, families,
     cosine."""
     methods: tuple[str, ...] = ()
-    """Names of methods, or nothing for all: fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-4, aid, aid-neumann, omd,
-    unrolled, exact."""
+    """Names of methods, or nothing for all: fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-4, corrected-fbo, aid,
+    aid-neumann, omd, unrolled, sobow, oagd, sogd, soba, sobbo, f2sa, exact."""
     add: tuple[str, ...] = ()
     """Python files with methods (METHOD) and problems (PROBLEM) of your own; they join whatever is chosen above."""
     rounds: int = 600
@@ -53,10 +53,10 @@ class ArenaConfig:
     def __post_init__(self) -> None:
         for name in ("seeds", "tuning_seeds", "record_every", "map_rates", "map_window", "map_seeds"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
-        least = 2 * CHUNKS * self.record_every
+        step = CHUNKS * self.record_every
         require(
-            self.rounds >= least and self.rounds % (CHUNKS * self.record_every) == 0,
-            "rounds", self.rounds, f"a multiple of {CHUNKS} × record_every = {CHUNKS * self.record_every}, at least {least}",
+            self.rounds >= 2 * step and self.rounds % step == 0,
+            "rounds", self.rounds, f"a multiple of {CHUNKS} × record_every = {step}, at least {2 * step}",
         )  # fmt: skip
         require(self.trials >= 2, "trials", self.trials, "an integer of at least 2")
         last = FIRST_TUNING_SEED - self.seeds

@@ -21,6 +21,7 @@ class ArenaMethod:
       does not apply. The arena itself adds the normalised step rule behind the optimiser.
     - `windows`: the windows to try; `(1,)` is a method without one, which gets more rates in their place.
     - `static_window`: `build` gets the window as a Python integer, and every window is compiled on its own.
+    - `is_scaled`: its steps do not grow with the gradient (Adam, RMSprop): also for plain steps its rates are lengths.
     - `options`: more numbers for `build`. Methods with the same `build` and the same names of options share a program.
     - `is_reference`: shown beside the others and not ranked, such as what knows the truth.
     """
@@ -31,6 +32,7 @@ class ArenaMethod:
     colour: str = ""
     windows: tuple[int, ...] = (1,)
     static_window: bool = False
+    is_scaled: bool = False
     options: Mapping[str, float] = field(default_factory=dict)
     is_reference: bool = False
 

@@ -44,13 +44,14 @@ def settings(method: ArenaMethod, problem: ArenaProblem, trials: int) -> tuple[S
     if number < 1:
         windows = len(method.windows)
         raise UsageError(
-            f"`trials` must be at least {len(RULES) * windows} for the {windows} windows of {method.name}, got {trials}."
+            f"`trials` must be at least {len(RULES) * windows}, for the {windows} windows of {method.name}, got "
+            f"{trials}."
         )
     return tuple(
         Setting(rule, window, rate)
         for rule in RULES
         for window in method.windows
-        for rate in rates(problem.rates if rule == "plain" else problem.lengths, number)
+        for rate in rates(problem.rates if rule == "plain" and not method.is_scaled else problem.lengths, number)
     )
 
 

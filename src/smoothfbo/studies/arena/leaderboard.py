@@ -1,4 +1,4 @@
-"""From lanes to the leaderboard: settings chosen on the tuning seeds, everything else on the fresh ones. No jax here."""
+"""From lanes to the leaderboard: settings are chosen on the tuning seeds, and judged on the fresh ones. No jax here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -136,16 +136,17 @@ def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) ->
         pairs = np.stack([values["proxy"], values[name]], axis=-1)  # axes (seed, method, 2)
         means = pairs.mean(axis=0)
         result[f"spearman_{name}"] = bootstrap([pairs], _spearman, draws=500)
-        result[f"kendall_{name}"] = float(stats.kendalltau(means[:, 0], means[:, 1]).statistic)
+        result[f"kendall_{name}"] = float(np.nan_to_num(stats.kendalltau(means[:, 0], means[:, 1]).statistic))
     return result
 
 
 def _spearman(draws: np.ndarray) -> np.ndarray:
-    """Of the means over seeds; axes (draw, seed, method, 2)."""
+    """Of the means over seeds; axes (draw, seed, method, 2). All equal say nothing: 0."""
     ranks = stats.rankdata(draws.mean(axis=1), axis=1)
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     first, second = centred[..., 0], centred[..., 1]
-    return (first * second).sum(axis=1) / np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
+    product = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
+    return np.divide((first * second).sum(axis=1), product, out=np.zeros(len(ranks)), where=product > 0)
 
 
 def _plain(values: tuple[Any, ...]) -> list[Any]:

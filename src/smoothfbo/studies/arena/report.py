@@ -39,8 +39,8 @@ def build(folder: Path) -> Path:
             title="The arena: online bilevel methods on problems whose answer moves",
             result=result(summary),
             setting=(
-                f"{len(lanes):,} lanes of {settings['rounds']:,} rounds. Every method tried {settings['trials']} settings "
-                f"on each problem on {settings['tuning_seeds']} tuning seeds; the best one is reported on "
+                f"{len(lanes):,} lanes of {settings['rounds']:,} rounds. Every method tried {settings['trials']} "
+                f"settings on each problem on {settings['tuning_seeds']} tuning seeds; the best one is reported on "
                 f"{settings['seeds']} fresh seeds. Intervals are 95 % bootstrap intervals over seeds."
             ),
             lead=[charts.leaderboard(summary), board_table(summary)],
@@ -60,15 +60,18 @@ def result(summary: Summary) -> str:
     played = [rows[first["name"]] for problem in problems if first["name"] in (rows := rows_of(summary, problem))]
     tied = sum(is_tied(row) for row in played)
     text = (
-        f"{first['label']} has the best mean rank, {first['mean_rank']:.1f} of {len(order)}, and is best or tied with the "
-        f"best on {tied} of {len(played)} problems"
+        f"{first['label']} has the best mean rank, {first['mean_rank']:.1f} of {len(order)}, and is best or tied with "
+        f"the best on {tied} of {len(played)} problems"
     )
     smooth = [rows[SMOOTH_FBO] for problem in problems if SMOOTH_FBO in (rows := rows_of(summary, problem))]
     smooth = [row["to_fbo"] for row in smooth if row.get("to_fbo", {}).get("low") is not None]
     if not smooth:
         return f"{text}."
     better, worse = sum(ratio["high"] < 1 for ratio in smooth), sum(ratio["low"] > 1 for ratio in smooth)
-    return f"{text}; SmoothFBO's window of stored gradients beats FBO on {better} and loses to it on {worse} of {len(smooth)}."
+    return (
+        f"{text}; SmoothFBO's window of stored gradients beats FBO on {better} and loses to it on {worse} of "
+        f"{len(smooth)}."
+    )
 
 
 def is_tied(row: dict[str, Any]) -> bool:
@@ -87,8 +90,8 @@ def board_table(summary: Summary) -> Table:
     ]  # fmt: skip
     return Table(
         "Leaderboard",
-        "Gap with its 95 % interval. Green: best, or tied with the best (the paired interval of the ratio holds 1). Red: "
-        "worse than FBO with the whole interval, or diverged. A dash: the method does not apply there.",
+        "Gap with its 95 % interval. Green: best, or tied with the best (the paired interval of the ratio holds 1). "
+        "Red: worse than FBO with the whole interval, or diverged. A dash: the method does not apply there.",
         ("method", "mean rank", *(problem["label"] for problem in problems)),
         rows,
     )
@@ -129,8 +132,10 @@ def _sections(
         yield Section("The proxy against the truth", parts=[proxy_table(summary), *charts.proxy_against_truth(summary)])
     yield Section("All numbers", parts=[number_table(summary)], folded=True)
     if summary["absent"]:
-        rows = [(label_of(summary, "methods", each["method"]), label_of(summary, "problems", each["problem"]), each["why"])
-                for each in summary["absent"]]  # fmt: skip
+        rows = [
+            (*(label_of(summary, f"{kind}s", each[kind]) for kind in ("method", "problem")), each["why"])
+            for each in summary["absent"]
+        ]
         table = Table("What does not apply", "And why.", ("method", "problem", "reason"), rows)
         yield Section("What does not apply", parts=[table], folded=True)
     yield repeat_section({name: value for name, value in config.items() if name != "plugins"})
@@ -147,8 +152,8 @@ def range_table(summary: Summary) -> Table:
         rows.append((method["label"], *cells))
     return Table(
         "Width of the range of good rates",
-        "Largest over smallest rate with at most 1.1 times the method's own smallest gap, at its chosen window and step "
-        "rule. Wider is easier to tune. “≥”: the range reaches an end of the rates that were tried.",
+        "Largest over smallest rate with at most 1.1 times the method's own smallest gap, at its chosen window and "
+        "step rule. Wider is easier to tune. “≥”: the range reaches an end of the rates that were tried.",
         ("method", *(problem["label"] for problem in summary["problems"])),
         rows,
     )
@@ -185,10 +190,10 @@ def cost_table(summary: Summary, cost: dict[str, dict[str, float]]) -> Table:
         rows.append((method["label"], *cells))
     return Table(
         "Cost of a round, and the gap against an FBO that takes as much time",
-        "Time per round and lane, as a ratio to FBO's in the same run (the fastest chunk of each program). Methods that "
-        "share a program, FBO and SmoothFBO, share its time. Beside it, the gap as a ratio to that of FBO with as much "
-        "time: with four times the fit steps where that costs no more than the method, else FBO as it is; below 1 the "
-        "method is worth its time. Empty where it is cheaper than FBO.",
+        "Time per round and lane, as a ratio to FBO's in the same run (the fastest chunk of each program). Methods "
+        "that share a program, FBO and SmoothFBO, share its time. Beside it, the gap as a ratio to that of FBO with as "
+        "much time: with four times the fit steps where that costs no more than the method, else FBO as it is; below 1 "
+        "the method is worth its time. Empty where it is cheaper than FBO.",
         ("method", *(text for problem in cost for text in (label_of(summary, "problems", problem), "at equal time"))),
         rows,
     )
@@ -221,8 +226,8 @@ def number_table(summary: Summary) -> Table:
         rows.append((*names, *values, *setting, edge, *sums, row["diverged"], row["skipped"]))
     return Table(
         "Every method on every problem",
-        "Chosen setting, gap over the second half and over all rounds, ratio to FBO, rank by paired bootstrap, and sums "
-        "over rounds (BLR_1 is estimated from the recorded rounds). “At an end”: the best rate is the smallest or "
+        "Chosen setting, gap over the second half and over all rounds, ratio to FBO, rank by paired bootstrap, and "
+        "sums over rounds (BLR_1 is estimated from the recorded rounds). “At an end”: the best rate is the smallest or "
         "largest that was tried. Click a heading to sort.",
         ("method", "problem", "gap", "gap, all rounds", "ratio to FBO", "rank", "steps", "w", "rate", "best rate",
          "BLR_1", "proxy Σ‖g̃‖²", "Σ‖ĝ‖²", "diverged seeds", "skipped rounds"),
