@@ -23,6 +23,8 @@ HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
     "library/test_finite_rounds.py",
     "testbeds/test_protocol.py",
 )
+PADDING = "library/test_padding.py"
+
 MUTATIONS = [
     # the adjoint
     ("hypergradients/adjoints.py", "return inner_product(a, slope)", "return -inner_product(a, slope)", HYPERGRADIENTS),
@@ -39,7 +41,7 @@ MUTATIONS = [
     ("hypergradients/functional.py", "or self.correction.paired", "", "library/test_corrections.py"),
     # the two terms
     ("problem.py", "return jax.grad(coupling)(outer)", "return jax.tree.map(jnp.negative, jax.grad(coupling)(outer))", HYPERGRADIENTS),
-    ("problem.py", "return jnp.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
+    ("problem.py", "return samples.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
     ("hypergradients/functional.py", "gradient=optax.tree.add(explicit, implicit)", "gradient=implicit", HYPERGRADIENTS),
     ("hypergradients/functional.py", "paired = self.adjoint.paired or", "paired = False and", HYPERGRADIENTS),
     ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
@@ -127,6 +129,15 @@ MUTATIONS = [
     ("hypergradients/parametric.py", "solved & (of_inner <= TOLERANCE)", "solved", HYPERGRADIENTS),
     ("hypergradients/implicit.py", "residual <= TOLERANCE if reached is None else", "jnp.asarray(True) if reached is None else", HYPERGRADIENTS),
     ("hypergradients/base.py", "converged=residual <= TOLERANCE", "converged=jnp.isfinite(residual)", HYPERGRADIENTS),
+    # weights and padding
+    ("samples.py", "return jnp.sum(self.weighted(values)) / self.total(values.dtype)", "return jnp.mean(self.weighted(values))", PADDING),
+    ("samples.py", "jnp.where(_beside(counts, leaf), leaf, leaf[first])", "leaf", PADDING),
+    ("samples.py", "jnp.where(jnp.any(weight.astype(bool)), weight.astype(leaf.dtype), jnp.nan)", "weight.astype(leaf.dtype)", PADDING),
+    ("samples.py", "jax.random.randint(key, (size,), 0, below[-1])", "jax.random.randint(key, (size,), 0, weight.size)", PADDING),
+    ("samples.py", 'points, side="right")', 'points, side="left")', PADDING),
+    ("functions/linear.py", "count = term.samples.total(flat.dtype)", "count = term.samples.size", PADDING),
+    ("hypergradients/adjoints.py", "norm(final.inner.weighted(remainder)), norm(final.inner.weighted(slopes))", "norm(remainder), norm(slopes)", PADDING),
+    ("hypergradients/adjoints.py", "Term(linear, data.outer._replace(y=slopes), is_linear=True)", "Term(linear, data.outer._replace(y=slopes, weight=None), is_linear=True)", PADDING),
     # the best and the bounds
     ("testbeds/simplex.py", "jnp.minimum(shares[worst], wanted)", "shares[worst]", PROTOCOL),
     ("testbeds/finite.py", "rest + weight * jnp.sin(middle) > 0", "rest > 0", PROTOCOL),

@@ -15,8 +15,8 @@ from mutants import MUTATIONS
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
-LIBRARY = {"errors", "types", "checks", "algebra", "batching", "problem", "functions", "hypergradients", "sums",
-           "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
+LIBRARY = {"errors", "types", "checks", "algebra", "batching", "samples", "problem", "functions", "hypergradients",
+           "sums", "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
-    from smoothfbo.problem import Data, Problem, Samples
+    from smoothfbo.problem import Problem
+    from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
@@ -82,6 +83,7 @@ __all__ = [
     "discounted_average",
     "last_hidden",
     "mixed_average",
+    "pad",
     "run",
     "smoothed_gradient",
     "start",
@@ -115,7 +117,8 @@ _HOME = {
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
-        "problem": ("Data", "Problem", "Samples"),
+        "problem": ("Problem",),
+        "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),

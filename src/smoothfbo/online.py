@@ -15,6 +15,7 @@ from smoothfbo.batching import batched
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.problem import Problem
+from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
 from smoothfbo.source import AbstractSource, RecordedSource, as_source, next_round
 from smoothfbo.states import Info, RunState, State
@@ -26,7 +27,7 @@ class Online(eqx.Module):
     **Arguments:**
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
-    - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Explicit`, `Oracle`, or your own.
+    - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Storm`, `Oracle`, another one of the library, or your own.
     - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
 
@@ -50,7 +51,9 @@ class Online(eqx.Module):
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
         if not isinstance(estimator, AbstractEstimator):
-            raise TypeError(f"estimator must be Functional, Implicit, Unrolled, Explicit or Oracle, got {estimator!r}.")
+            raise TypeError(
+                f"estimator must be an estimator such as Functional(...) or Implicit(...), got {estimator!r}."
+            )
         if not isinstance(optimiser, optax.GradientTransformation):
             raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
@@ -81,7 +84,7 @@ class Online(eqx.Module):
             round=jnp.zeros((), jnp.int32),
             key=_key_data(key_rounds),
             outer=outer,
-            estimator=self.estimator.init(self.problem, outer, checks.as_arrays(data), key_init),
+            estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
         )
@@ -95,7 +98,7 @@ class Online(eqx.Module):
         """
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
-        estimate, warm = self.estimator(problem, state.outer, state.estimator, data, key)
+        estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
         gradient = estimate.gradient
 
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.

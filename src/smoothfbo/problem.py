@@ -1,49 +1,19 @@
 """A functional bilevel problem: two point-wise losses, and the derivatives that estimators need of them."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from smoothfbo import checks
 from smoothfbo.batching import batched
+from smoothfbo.samples import Data, Samples
 
 Loss: TypeAlias = Callable[[PyTree, PyTree, PyTree, PyTree], Float[Array, ""]]
-
-
-class Samples(NamedTuple):
-    """Inputs and targets: two pytrees whose arrays share their first axis, one entry a sample."""
-
-    x: PyTree
-    y: PyTree
-
-    @property
-    def size(self) -> int:
-        return jax.tree.leaves((self.x, self.y))[0].shape[0]
-
-    def minibatch(self, size: int | None, key: PRNGKeyArray) -> "Samples":
-        """`size` samples drawn independently with replacement; all of them if `size` is None."""
-        if size is None:
-            return self
-        rows = jax.random.randint(key, (size,), 0, self.size)
-        return jax.tree.map(lambda leaf: leaf[rows], self)
-
-
-class Data(NamedTuple):
-    """What arrives in one round: D_in ~ Q_t for the inner problem and D_out ~ P_t for the outer one.
-
-    `final` optionally holds a second, fresh draw of both. Estimators then form the hypergradient on it, so
-    that it is independent of everything the fits have seen (the assumption behind the paper's bounds).
-    Without it the final mini-batch is drawn from `inner` and `outer` again, as in Algorithm FuncGrad.
-    """
-
-    inner: Samples
-    outer: Samples
-    final: "Data | None" = None
 
 
 class Problem(eqx.Module):
@@ -72,7 +42,7 @@ class Problem(eqx.Module):
     def outer_slopes(self, outer: PyTree, predictions: PyTree, samples: Samples) -> PyTree:
         """∂_v ℓ_out(λ, v, x, y) at every sample: the right side d of the adjoint problem."""
         slope = jax.grad(self.outer_loss, argnums=1)
-        return jax.vmap(slope, in_axes=(None, 0, 0, 0))(outer, predictions, *samples)
+        return jax.vmap(slope, in_axes=(None, 0, 0, 0))(outer, predictions, samples.x, samples.y)
 
     def explicit(self, outer: PyTree, predictions: PyTree, samples: Samples) -> PyTree:
         """g_Exp = mean ∂_λ ℓ_out(λ, v, x, y) with the predictions v held fixed   (Algorithm FuncGrad)."""
@@ -104,25 +74,7 @@ class LossAt(eqx.Module):
 
 
 def _mean(loss: Loss, outer: PyTree, predictions: PyTree, samples: Samples) -> Float[Array, ""]:
-    return jnp.mean(LossAt(loss, outer).batch(predictions, *samples))
-
-
-def check_data(data: Data) -> None:
-    """Raise if the samples of a round are empty, ragged or not finite."""
-    parts = [("data.inner", data.inner), ("data.outer", data.outer)]
-    if data.final is not None:
-        parts += [("data.final.inner", data.final.inner), ("data.final.outer", data.final.outer)]
-    for name, samples in parts:
-        lengths = {}
-        for path, leaf in checks.named_leaves(samples, name):
-            if not jnp.shape(leaf):
-                raise ValueError(f"{path} is a scalar; its first axis must be the samples (make lists arrays first).")
-            lengths[path] = jnp.shape(leaf)[0]
-        if len(set(lengths.values())) != 1:
-            raise ValueError(f"All arrays of {name} must have the same number of samples, got {lengths}.")
-        if 0 in lengths.values():
-            raise ValueError(f"{name} is an empty batch; at least one sample is needed.")
-        checks.require_finite(samples, name)
+    return samples.mean(LossAt(loss, outer).batch(predictions, samples.x, samples.y))
 
 
 def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Data) -> None:
@@ -134,7 +86,7 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
         ("inner_loss", problem.inner_loss, data.inner),
         ("outer_loss", problem.outer_loss, data.outer),
     ):
-        x, y = jax.tree.map(lambda leaf: leaf[0], samples)
+        x, y = jax.tree.map(lambda leaf: leaf[0], (samples.x, samples.y))
         value = checks.abstract_call(loss, name, outer=outer, prediction=prediction, x=x, y=y)
         if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not _is_floating(value):
             raise ValueError(
@@ -204,4 +156,4 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
 def _curvatures(problem: Problem, outer: PyTree, points: PyTree, samples: Samples, directions: PyTree) -> PyTree:
     """Of several points for every sample."""
     of_samples = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
-    return jax.vmap(of_samples, in_axes=(None, 0, None, None, 0))(outer, points, *samples, directions)
+    return jax.vmap(of_samples, in_axes=(None, 0, None, None, 0))(outer, points, samples.x, samples.y, directions)

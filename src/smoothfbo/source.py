@@ -11,7 +11,8 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.errors import renamed_attributes
-from smoothfbo.problem import Data, Problem, check_data
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data, check_data
 
 
 class Round(NamedTuple):

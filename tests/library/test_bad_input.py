@@ -211,7 +211,7 @@ def test_bad_linear_functions():
 
 
 def test_bad_estimators():
-    with pytest.raises(TypeError, match="estimator must be Functional, Implicit, Unrolled, Explicit or Oracle"):
+    with pytest.raises(TypeError, match="estimator must be an estimator such as Functional"):
         sf.Online(RIDGE_PROBLEM, linear(), optax.sgd(0.1))
     with pytest.raises(TypeError, match="optimiser must be an optax transformation"):
         sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), 0.1)

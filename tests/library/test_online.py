@@ -545,12 +545,19 @@ def test_float32_models_with_float64_numbers(key):
         lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, ridge_data(Ridge.draw(6))
     )
 
+    def initial(key, x):
+        return jnp.zeros(3, jnp.float32)
+
     def lane(ridge, step):
         family = sf.Linear(phi, prediction=jnp.zeros((), jnp.float32), ridge=ridge)
         for hypergradient in (
             sf.Functional(family, family),
             sf.Implicit(family, sf.NeumannSeries(terms=4, step=step)),
             sf.Implicit(family, sf.ConjugateGradient(ridge=ridge)),
+            sf.SingleLoop(family, step),
+            sf.Storm(sf.Network.from_pair(initial, lambda p, x: p @ phi(x), optax.sgd(step), 1), step, ridge),
+            sf.FirstOrder(family, 1 / ridge, growth=ridge),
+            sf.Reevaluated(sf.Functional(family, family), 3, ridge),
         ):
             outer = jnp.zeros(3, jnp.float32)
             state = hypergradient.init(RIDGE_PROBLEM, outer, data, key)

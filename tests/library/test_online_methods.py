@@ -139,21 +139,26 @@ def storm(gamma):
 
 
 def test_storm_corrects_its_memory_on_the_data_of_the_round():
+    """Three lanes of one program, with rates of their own; one that forgets everything is the single loop."""
+
+    def lane(beta, rate, forgetting):
+        return played(sf.Storm(trained_linear(1, beta), rate=rate, forgetting=forgetting))
+
+    numbers = (jnp.asarray([BETA, BETA, 0.1]), jnp.asarray([0.6, 0.6, 0.1]), jnp.asarray([0.3, 1.0, 0.0]))
+    lanes = jax.jit(jax.vmap(lane))(*numbers)
     outers, gradients, (theta, v) = storm(0.3)
-    final, trace = played(sf.Storm(trained_linear(1, BETA), rate=0.6, forgetting=0.3))
+    final, trace = jax.tree.map(lambda leaf: leaf[0], lanes)
     agrees((final, trace), outers, gradients)
     warm = final.learner.estimator
     np.testing.assert_allclose(warm.inner.params, theta, rtol=1e-10)
     np.testing.assert_allclose(warm.solution, v, rtol=1e-10)
     np.testing.assert_allclose(warm.previous.outer, outers[ROUNDS - 1], rtol=1e-10)
     np.testing.assert_allclose(trace.explicit_norm[0], np.linalg.norm(RIDGES[0].explicit_at(OUTER, np.zeros(3))))
-
-
-def test_storm_that_forgets_everything_is_the_single_loop():
+    _, trace = jax.tree.map(lambda leaf: leaf[1], lanes)
     _, plain = played(sf.SingleLoop(trained_linear(1, BETA), rate=0.6))
-    _, trace = played(sf.Storm(trained_linear(1, BETA), rate=0.6, forgetting=1.0))
     for name in ("outer", "gradient", "inner_loss", "outer_loss", "inner_residual", "adjoint_residual"):
         np.testing.assert_allclose(getattr(trace, name), getattr(plain, name), rtol=1e-10, err_msg=name)
+    assert np.ptp(lanes[1].outer[:, -1], axis=0).min() > 1e-3
 
 
 def test_storm_draws_one_mini_batch_for_both_points():
@@ -323,6 +328,19 @@ def test_a_round_that_overflows_does_not_spoil_the_rounds_after_it():
         _, trace = played(estimator, source=large)
         assert trace.finite.tolist() == [t != 2 for t in range(ROUNDS)], estimator
         assert np.isfinite(trace.outer).all()
+
+
+def test_no_part_of_a_first_state_shares_its_memory_with_another():
+    """So that it can be donated."""
+    for estimator in (
+        sf.SingleLoop(trained_linear(1), 0.1),
+        sf.Storm(trained_linear(1), 0.1, 0.5),
+        sf.FirstOrder(trained_linear(1), 2.0),
+        sf.Reevaluated(exact_solves(), 3),
+    ):
+        state = sf.Online(RIDGE_PROBLEM, estimator, optax.adam(0.1)).init(OUTER, ridge_data(RIDGES[0]), KEY)
+        places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state) if leaf.size]
+        assert len(places) == len(set(places)), estimator
 
 
 @pytest.mark.usefixtures("as_users_call")

@@ -14,7 +14,7 @@ import stream_reference as reference
 from smoothfbo.errors import UsageError
 from smoothfbo.functions import Linear
 from smoothfbo.hypergradients.base import inner_objective
-from smoothfbo.problem import Samples
+from smoothfbo.samples import Samples
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
 from smoothfbo.stream.learner import files

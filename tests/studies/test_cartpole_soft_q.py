@@ -29,7 +29,7 @@ from smoothfbo.studies.cartpole import soft_q
 
 
 def test_networks_and_targets_equal_the_reference():
-    x, y = REFERENCE.data.inner
+    x, y, _ = REFERENCE.data.inner
     v = np.asarray(jax.vmap(Q, in_axes=(None, 0))(jnp.asarray(INNER), x))
     np.testing.assert_allclose(v, REFERENCE.values(INNER), rtol=1e-12)
     target = REFERENCE.problem().inner_loss.model_target

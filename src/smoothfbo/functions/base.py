@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo.algebra import inner_product, norm, ratio
 from smoothfbo.batching import batched
-from smoothfbo.problem import Samples
+from smoothfbo.samples import Samples
 
 
 class Term(NamedTuple):
@@ -31,7 +31,7 @@ class Term(NamedTuple):
 
     def mean_at(self, predictions: PyTree) -> Float[Array, ""]:
         """For given values of f at all samples."""
-        return jnp.mean(batched(self.loss)(predictions, *self.samples))
+        return self.samples.mean(batched(self.loss)(predictions, self.samples.x, self.samples.y))
 
 
 class FunctionState(NamedTuple):

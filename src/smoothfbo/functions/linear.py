@@ -97,7 +97,7 @@ class Linear(AbstractFunction):
         for term in objective:
             phi = jax.vmap(self._phi)(term.samples.x).astype(flat.dtype)
             slopes, hessians = self._derivatives(params, term)
-            count = term.samples.size
+            count = term.samples.total(flat.dtype)
             gradient += jnp.einsum("ni,np->ip", slopes, phi).ravel() / count
             if not term.is_linear:
                 # rows (i, p) and columns (j, q) in the order in which W is flattened
@@ -106,7 +106,7 @@ class Linear(AbstractFunction):
         return unravel(flat - solve_positive(curvature, gradient))
 
     def _derivatives(self, params: PyTree, term: Term) -> tuple[Array, Array]:
-        """Slope and Hessian of the term's loss in the flattened prediction, at every sample."""
+        """Slope and Hessian of the term's loss in the flattened prediction, at every sample, times its weight."""
         predictions = batched(self.bind(params))(term.samples.x)
 
         def one(prediction: PyTree, x: PyTree, y: PyTree) -> tuple[Array, Array]:
@@ -118,7 +118,7 @@ class Linear(AbstractFunction):
             hessian = jnp.zeros((v.size, v.size), v.dtype) if term.is_linear else jax.hessian(loss)(v)
             return jax.grad(loss)(v), hessian
 
-        return jax.vmap(one)(predictions, *term.samples)
+        return term.samples.weighted(jax.vmap(one)(predictions, term.samples.x, term.samples.y))
 
     def _phi(self, x: PyTree) -> Float[Array, " p"]:
         phi = self.features(x)

@@ -151,7 +151,7 @@ class Network(AbstractFunction):
         """One update of the optimiser with a given gradient in θ."""
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
             change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
-        return FunctionState(optax.apply_updates(state.params, change), memory)
+            return FunctionState(optax.apply_updates(state.params, change), memory)
 
 
 def _frozen_part(make: Any) -> PyTree:

@@ -16,7 +16,8 @@ from smoothfbo.batching import batched
 from smoothfbo.functions.base import Term, relative_residual, resolved
 from smoothfbo.hypergradients.corrections import Corrected, Predictions
 from smoothfbo.hypergradients.pairs import require_same_inputs, solve_small
-from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 
 
 class AbstractAdjoint(eqx.Module):
@@ -124,10 +125,11 @@ class PointwiseAdjoint(AbstractAdjoint):
             hessian = jax.hessian(lambda v: problem.inner_loss(outer, unravel(v), x, y))(v)
             return unravel(-solve_small(hessian, ravel_pytree(slope)[0]))
 
-        values = jax.vmap(solve)(predictions, *final.inner, slopes)
+        x, y, _ = final.inner
+        values = jax.vmap(solve)(predictions, x, y, slopes)
         curvature = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
-        remainder = optax.tree.add(curvature(outer, predictions, *final.inner, values), slopes)
-        return values, state, ratio(norm(remainder), norm(slopes))
+        remainder = optax.tree.add(curvature(outer, predictions, x, y, values), slopes)
+        return values, state, ratio(norm(final.inner.weighted(remainder)), norm(final.inner.weighted(slopes)))
 
 
 def adjoint_objective(problem: Problem, outer: PyTree, predictions: Predictions, data: Data) -> tuple[Term, Term]:
@@ -143,6 +145,6 @@ def adjoint_objective(problem: Problem, outer: PyTree, predictions: Predictions,
         return inner_product(a, slope)
 
     return (
-        Term(quadratic, Samples(data.inner.x, (data.inner.y, predictions.inner))),
-        Term(linear, Samples(data.outer.x, slopes), is_linear=True),
+        Term(quadratic, data.inner._replace(y=(data.inner.y, predictions.inner))),
+        Term(linear, data.outer._replace(y=slopes), is_linear=True),
     )

@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, relative_residual
-from smoothfbo.problem import Data, LossAt, Problem, Samples, check_curvature, check_data, check_problem
+from smoothfbo.problem import LossAt, Problem, check_curvature, check_problem
+from smoothfbo.samples import Data, Samples, check_data
 
 # A round counts as converged where its residuals are at most this: the bias of ĝ is of the order of the residuals.
 TOLERANCE = 1e-2

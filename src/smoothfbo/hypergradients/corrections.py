@@ -15,7 +15,8 @@ from smoothfbo import checks
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import Term, resolved
 from smoothfbo.hypergradients.pairs import require_same_inputs, solve_small
-from smoothfbo.problem import Data, LossAt, Problem, Samples
+from smoothfbo.problem import LossAt, Problem
+from smoothfbo.samples import Data, Samples
 
 Function = Callable[[PyTree], PyTree]
 

@@ -23,7 +23,8 @@ from smoothfbo.hypergradients.base import (
     inner_residual,
 )
 from smoothfbo.hypergradients.corrections import AbstractCorrection, NoCorrection
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 
 
 class FunctionalState(NamedTuple):

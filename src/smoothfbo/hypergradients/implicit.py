@@ -22,7 +22,8 @@ from smoothfbo.hypergradients.base import (
     inner_objective,
 )
 from smoothfbo.hypergradients.parametric import Operator, Parametric
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 from smoothfbo.types import Number
 
 

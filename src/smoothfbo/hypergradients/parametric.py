@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 from smoothfbo.algebra import inner_product
 from smoothfbo.functions.base import AbstractFunction, objective_value
 from smoothfbo.hypergradients.base import TOLERANCE, Estimate, inner_objective, inner_residual, predict
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 
 Operator: TypeAlias = Callable[[PyTree], PyTree]
 

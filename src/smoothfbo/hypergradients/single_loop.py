@@ -22,7 +22,8 @@ from smoothfbo.hypergradients.base import (
 )
 from smoothfbo.hypergradients.implicit import ImplicitState
 from smoothfbo.hypergradients.parametric import Parametric
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 from smoothfbo.types import Number
 
 

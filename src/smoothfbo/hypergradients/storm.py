@@ -21,7 +21,8 @@ from smoothfbo.hypergradients.base import (
     init_inner,
 )
 from smoothfbo.hypergradients.parametric import Parametric
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 from smoothfbo.types import Number
 
 

@@ -19,7 +19,8 @@ from smoothfbo.hypergradients.base import (
     predict,
     without_adjoint,
 )
-from smoothfbo.problem import Data, Problem
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data
 
 
 class Unrolled(AbstractInnerEstimator):

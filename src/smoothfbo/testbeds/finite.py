@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.functions.linear import Linear
-from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data, Samples
 from smoothfbo.source import FunctionSource
 from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.cosine import travelled

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.functions.network import Network
-from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.simplex import smallest_on_simplex

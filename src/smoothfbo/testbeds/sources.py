@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 from smoothfbo import checks
 from smoothfbo.functions.linear import Linear
 from smoothfbo.functions.network import Network
-from smoothfbo.problem import Data, Problem, Samples
+from smoothfbo.problem import Problem
+from smoothfbo.samples import Data, Samples
 from smoothfbo.source import FunctionSource
 from smoothfbo.testbeds.base import AbstractTestbed, trained
 from smoothfbo.testbeds.bases import circle, fourier, orthonormal

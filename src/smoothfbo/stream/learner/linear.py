@@ -37,21 +37,21 @@ class LinearOfOutputs(AbstractFunction):
         right = self.ridge * params
         curvature = self.ridge * jnp.eye(params.shape[1], dtype=params.dtype)
         for term in objective:
-            x = term.samples.x
+            x, count = term.samples.x, term.samples.total(params.dtype)
             predictions = x @ params.T
-            slopes = jax.vmap(jax.grad(term.loss))(predictions, *term.samples)
-            right += slopes.T @ x / term.samples.size
+            slopes = term.samples.weighted(jax.vmap(jax.grad(term.loss))(predictions, x, term.samples.y))
+            right += slopes.T @ x / count
             if not term.is_linear:
-                curvature += (x * _curvatures(term, predictions)[:, None]).T @ x / term.samples.size
+                curvature += (x * _curvatures(term, predictions)[:, None]).T @ x / count
         change = jax.vmap(lambda one: solve_positive(curvature, one))(right)
         return FunctionState(params - change, state.optimiser)
 
 
 def _curvatures(term: Term, predictions: Float[Array, "samples outputs"]) -> Float[Array, " samples"]:
-    """s of every sample: the first entry of the Hessian, by its product with the first unit vector."""
+    """Weight times s of every sample: the first entry of the Hessian, by its product with the first unit vector."""
     direction = jnp.zeros(predictions.shape[1], predictions.dtype).at[0].set(1)
 
     def one(v: Array, x: PyTree, y: PyTree) -> Array:
         return jax.jvp(jax.grad(lambda v: term.loss(v, x, y)), (v,), (direction,))[1][0]
 
-    return jax.vmap(one)(predictions, *term.samples)
+    return term.samples.weighted(jax.vmap(one)(predictions, term.samples.x, term.samples.y))

@@ -10,7 +10,7 @@ from smoothfbo.algebra import solve_positive
 from smoothfbo.functions import Linear, Network
 from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
-from smoothfbo.problem import Data, Samples
+from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
 from smoothfbo.stream.learner.linear import LinearOfOutputs

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from smoothfbo.problem import Samples
+from smoothfbo.samples import Samples
 
 
 class RowMemory(NamedTuple):

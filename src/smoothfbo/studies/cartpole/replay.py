@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.environments.base import AbstractEnvironment
-from smoothfbo.problem import Data, Samples
+from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.studies.cartpole.soft_q import (
     Experience,
