@@ -282,7 +282,7 @@ BAD = {
     "METHOD = 'momentum'": ("import", "METHOD must be an ArenaMethod or a list of them, got a str"),
     TEXT.replace("windows=(4, 16)", "windows=(400,)"): ("import", "windows of method momentum must be integers"),
     TEXT.replace("    def best(self", "    def worst(self"): ("PROBLEM target", "abstract"),
-    TEXT.replace("return self.centre(round)", "return self.centre(round)[:1]"): ("PROBLEM target", "best must return the structure"),
+    TEXT.replace("return self.centre(round)", "return self.centre(round)[:1]"): ("PROBLEM target", "best must return"),
     TEXT.replace("optimiser = optax.sgd", "optimiser = jnp.sin"): ("METHOD momentum", "momentum"),
     TEXT.replace("return sf.Online(testbed", "return 3 or sf.Online(testbed"): ("METHOD momentum", "int"),
 }  # fmt: skip
