@@ -198,8 +198,8 @@ def test_nothing_is_better_than_the_best(testbed):
         reached = float(testbed.objective(jnp.asarray(round), best))
         assert reached <= every_value[round].min() + 1e-12
 
-        def function(outer, round=round, shape=np.shape(best)):
-            value, slope = value_and_slope(round, np.reshape(outer, shape))
+        def function(outer, round=round, best=best):
+            value, slope = value_and_slope(round, np.reshape(outer, best.shape))
             return float(value), np.ravel(slope)
 
         np.testing.assert_allclose(testbed.project(best), best, atol=1e-12)
