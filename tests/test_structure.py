@@ -253,7 +253,7 @@ def test_a_study_is_one_folder(tmp_path):
     assert not loaded & set(HEAVY)
 
 
-@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream"])
+@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream", "arena"])
 def test_help_and_reports_of_every_command_load_no_jax(command, tmp_path):
     loaded, printed, result = loaded_by(command, "--help", cwd=tmp_path)
     assert result.returncode == 0

@@ -31,9 +31,7 @@ def test_polyak_steps_see_the_outer_loss():
 
 
 def test_the_value_is_the_outer_loss_of_the_bilevel_problem(key):
-    algorithm = sf.Online(
-        RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.polyak_sgd(max_learning_rate=100.0)
-    )
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.polyak_sgd(max_learning_rate=100.0))
     state, info = algorithm.step(algorithm.init(jnp.asarray(OUTER), DATA, key), DATA)
     gradient = RIDGE.hypergradient(OUTER)
     expected = OUTER - RIDGE.objective(OUTER) / np.sum(gradient**2) * gradient

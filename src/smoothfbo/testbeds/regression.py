@@ -18,6 +18,8 @@ from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
 
+GRID = 65  # points of the search for the best decay
+
 Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
 
 
@@ -202,9 +204,20 @@ class DriftingRegression(AbstractTestbed):
         Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
         truths comes closer to f_t; a drift that comes back has such mixtures.
         """
+        if self.weighting is decay:
+            return self._best_decay(self.discrepancy(round))
         if self.weighting is not per_lag:  # logarithms of shares that are zero are not finite
             raise self._unknown("the best λ")
         return smallest_on_simplex(self.discrepancy(round))
+
+    def _best_decay(self, discrepancy: Float[Array, "lags lags"]) -> Float[Array, ""]:
+        """The best λ ≥ 0, by a search over e^{−λ} in [e⁻²⁰, 1]: on a grid, and on finer ones around the best point."""
+        ends = jnp.exp(jnp.asarray([-20.0, 0.0], discrepancy.dtype))
+        for _ in range(3):
+            factors = jnp.linspace(ends[0], ends[1], GRID, dtype=discrepancy.dtype)
+            best = jnp.argmin(jax.vmap(lambda factor: excess(decay, discrepancy, -jnp.log(factor)))(factors))
+            ends = factors[jnp.clip(jnp.stack([best - 1, best + 1]), 0, GRID - 1)]
+        return -jnp.log(factors[best])
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
