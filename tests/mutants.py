@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
+HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, OPTIMISERS, MONITOR = (
     "library/test_hypergradients.py",
     "library/test_online_methods.py",
     "library/test_steps.py",
@@ -22,6 +22,9 @@ HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
     "library/test_online.py",
     "library/test_finite_rounds.py",
     "testbeds/test_protocol.py",
+    "library/test_penalties.py",
+    "library/test_optimisers.py",
+    "library/test_monitor.py",
 )
 PADDING = "library/test_padding.py"
 
@@ -79,6 +82,8 @@ MUTATIONS = [
     ("hypergradients/reevaluated.py", "jnp.minimum(past.rounds + 1, length)", "jnp.minimum(past.rounds, length)", METHODS),
     ("hypergradients/reevaluated.py", "eqx.combine(problem, static)", "eqx.combine(arrays, static)", METHODS),
     ("hypergradients/reevaluated.py", "past._replace(warm=warm)[1:]", "past[1:]", METHODS),
+    ("hypergradients/reevaluated.py", "warm if self.refit else warm._replace(inner=newest.inner)", "warm if self.refit else warm._replace(inner=state.newest.inner)", METHODS),
+    ("hypergradients/reevaluated.py", "estimator, _Fitted(self.inner))", "estimator, self.inner)", METHODS),
     ("hypergradients/reevaluated.py", "> self.slots + 1)", "> self.slots + 2)", METHODS),
     ("steps.py", "m - jnp.asarray(rate, m.dtype) * g", "m - 2 * jnp.asarray(rate, m.dtype) * g", STEPS),
     ("steps.py", "scale = _total(outer) / _total(powers)", "scale = 1 / _total(powers)", STEPS),
@@ -113,7 +118,7 @@ MUTATIONS = [
     ("testbeds/regression.py", "self.truth(round - 1 - lag, x)", "self.truth(round - lag, x)", "testbeds/test_known_truth.py"),
     # the loop
     ("online.py", "outer=state.outer,\n            gradient=estimate", "outer=following.outer,\n            gradient=estimate", ONLINE),
-    ("online.py", "outer=optax.tree.where(finite, outer, state.outer)", "outer=outer", ONLINE),
+    ("online.py", "outer = optax.tree.where(finite, outer, state.outer)", "pass", ONLINE),
     ("online.py", "_keep_finite(warm, state.estimator)", "warm", ONLINE),
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
@@ -121,6 +126,23 @@ MUTATIONS = [
     ("online.py", "return self.estimator.predictor(learner.estimator)", "return self.estimator.predictor(self.estimator.init)", ONLINE),
     ("source.py", "return value if isinstance(value, Round) else Round(value)", "return Round(value.data if isinstance(value, Round) else value)", ONLINE),
     ("algebra.py", "jnp.where(jnp.isfinite(square), x, jnp.nan)", "x", FINITE),
+    # penalties with the outer variable
+    ("hypergradients/functional.py", "return jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]", "return -jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]", PENALTIES),
+    ("hypergradients/parametric.py", "objective_value(self.function.at(outer), params", "objective_value(self.function.at(jax.lax.stop_gradient(outer)), params", PENALTIES),
+    ("hypergradients/unrolled.py", "self.inner.at(outer).fit(", "self.inner.at(jax.lax.stop_gradient(outer)).fit(", PENALTIES),
+    ("hypergradients/adjoints.py", "inner.function, \"adjoint\").at(outer)", "inner.function, \"adjoint\").at(jax.tree.map(lambda leaf: 0 * leaf, outer))", PENALTIES),
+    ("hypergradients/first_order.py", "in_loss + penalty(penalised.params) - penalty(inner.params)", "in_loss", PENALTIES),
+    ("hypergradients/base.py", "relative_residual(function.at(outer), params", "relative_residual(function.at(jax.tree.map(jnp.zeros_like, outer)), params", PENALTIES),
+    ("functions/linear.py", "curvature = jnp.diag(ridge)", "curvature = 2 * jnp.diag(ridge)", PENALTIES),
+    ("functions/linear.py", "return 0.5 * inner_product(params, jax", "return inner_product(params, jax", PENALTIES),
+    # the optimisers and the monitor
+    ("online.py", "jnp.where(finite, estimate.outer_loss, jnp.inf)", "estimate.outer_loss", OPTIMISERS),
+    ("online.py", "value=value, grad=gradient)", "value=0.5 * value, grad=gradient)", OPTIMISERS),
+    ("smoothing.py", "state.smoother, params, **extra)", "state.smoother, params)", OPTIMISERS),
+    ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "monitor.slope", MONITOR),
+    ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "inner_product(gradient, monitor.move)", MONITOR),
+    ("monitor.py", "jnp.nan_to_num(0.5", "jnp.asarray(0.5", MONITOR),
+    ("monitor.py", "monitor.lowered + jnp.maximum(-level, 0)", "monitor.lowered", MONITOR),
     # what is called converged
     ("functions/base.py", "jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)", "ratio(remainder, scale)", HYPERGRADIENTS),
     ("functions/base.py", "jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))", "jax.grad(term.mean_at)(predictions)", HYPERGRADIENTS),
@@ -156,6 +178,9 @@ MUTATIONS = [
     ("testbeds/sinusoids.py", "jnp.stack([jnp.sin(phase), jnp.cos(phase)])", "jnp.stack([jnp.cos(phase), jnp.sin(phase)])", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "self.amplitude_spread**2 / 3", "self.amplitude_spread**2", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
+    ("testbeds/corruption.py", "return -jax.grad(lambda outer: jnp.sum(slope", "return jax.grad(lambda outer: jnp.sum(slope", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "(1 - share) * truth + share * following", "share * truth + (1 - share) * following", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "self.rate * self.is_corrupted(round)[group]", "self.rate * ~self.is_corrupted(round)[group]", "testbeds/test_corruption.py"),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),

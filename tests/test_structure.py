@@ -15,14 +15,15 @@ from mutants import MUTATIONS
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
-LIBRARY = {"errors", "types", "checks", "algebra", "batching", "samples", "problem", "functions", "hypergradients",
-           "sums", "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
+LIBRARY = {"errors", "types", "checks", "algebra", "batching", "compiled", "samples", "problem", "functions",
+           "hypergradients", "sums", "smoothing", "steps", "source", "states", "online", "regret", "monitor",
+           "optimiser"}  # fmt: skip
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),
     "testbeds": LIBRARY,
     "environments": LIBRARY,
-    "harness": {"errors", "types"},
+    "harness": {"", "errors", "types"},
     "studies": LIBRARY | {"testbeds", "environments", "harness"},
     "stream": LIBRARY | {"harness"},
     "cli": {"", "errors", "harness"},
@@ -252,7 +253,7 @@ def test_a_study_is_one_folder(tmp_path):
     assert not loaded & set(HEAVY)
 
 
-@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream"])
+@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream", "arena"])
 def test_help_and_reports_of_every_command_load_no_jax(command, tmp_path):
     loaded, printed, result = loaded_by(command, "--help", cwd=tmp_path)
     assert result.returncode == 0

@@ -44,6 +44,10 @@ def same_shapes(one: PyTree, other: PyTree) -> bool:
     )
 
 
+def is_floating(value: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(value), jnp.floating)
+
+
 def require_floating(tree: PyTree, name: str) -> None:
     """Every leaf must be a real floating-point array: gradients of anything else do not exist."""
     leaves = list(named_leaves(tree, name))

@@ -5,7 +5,6 @@ from typing import TypeAlias
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
@@ -88,7 +87,7 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
     ):
         x, y = jax.tree.map(lambda leaf: leaf[0], (samples.x, samples.y))
         value = checks.abstract_call(loss, name, outer=outer, prediction=prediction, x=x, y=y)
-        if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not _is_floating(value):
+        if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not checks.is_floating(value):
             raise ValueError(
                 f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)}."
             )
@@ -114,10 +113,6 @@ def _check_batch(name: str, loss: Loss, outer: PyTree, prediction: PyTree, sampl
         raise ValueError(
             f"{name}.batch must return one loss for each of the {samples.size} samples, got {checks.describe(values)}."
         )
-
-
-def _is_floating(value: jax.ShapeDtypeStruct) -> bool:
-    return jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples: Samples) -> None:

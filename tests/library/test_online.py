@@ -49,7 +49,7 @@ ESTIMATORS = {
     "single loop": lambda: sf.SingleLoop(network(1), 0.1),
     "storm": lambda: sf.Storm(network(1), 0.1, 0.5, batch_size=4),
     "first order": lambda: sf.FirstOrder(network(), 10.0, growth=0.1),
-    "re-evaluated": lambda: sf.Reevaluated(ESTIMATORS["functional, linear"](), 3, 0.9),
+    "re-evaluated": lambda: sf.Reevaluated(ESTIMATORS["functional, linear"](), 3, 0.9, refit=True),
 }
 
 

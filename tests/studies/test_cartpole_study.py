@@ -22,7 +22,8 @@ from smoothfbo.studies.cartpole import measure
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole import report as report
 from smoothfbo.studies.cartpole import settings as settings_files
-from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, PRESETS, CartPoleConfig
+from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, CartPoleConfig
+from smoothfbo.studies.cartpole.presets import PRESETS
 
 
 def test_interquartile_mean_is_the_mean_of_the_middle_half():
@@ -181,7 +182,7 @@ def test_settings_files_are_checked(tmp_path, content, message):
         settings_files.read_settings(str(path))
     with pytest.raises(UsageError, match=r"nowhere.json does not exist\."):
         settings_files.read_settings(str(tmp_path / "nowhere.json"))
-    with pytest.raises(UsageError, match="run the preset before retune first: tune, retune, choose"):
+    with pytest.raises(UsageError, match="the preset tune writes it: run that first"):
         settings_files.read_settings(PRESETS["retune"].settings)
 
 

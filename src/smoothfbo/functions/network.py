@@ -14,6 +14,8 @@ from smoothfbo.algebra import lane_by_lane
 from smoothfbo.batching import batched
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
+from smoothfbo.functions.penalty import PenaltyAt, takes_outer
+from smoothfbo.optimiser import as_optimiser, update
 
 
 class _Pair(NamedTuple):
@@ -49,7 +51,8 @@ class Network(AbstractFunction):
     - `optimiser`: any optax optimiser. Its memory is carried from round to round with the parameters.
     - `steps`: updates per round.
     - `batch_size`: samples per update, drawn with replacement; None uses all samples of the round.
-    - `penalty`: R(θ), a function of the parameters; None is no penalty.
+    - `penalty`: R(θ), a function `(params)`, or R(θ, λ), a function `(params, outer)`; None is no penalty. One with λ
+      has its hypergradient in `Implicit` and `Unrolled`; see `Functional` for why not there.
     - `unroll`: how many updates are unrolled in the compiled loop (speed only, never the result's meaning).
     """
 
@@ -58,7 +61,7 @@ class Network(AbstractFunction):
     optimiser: optax.GradientTransformation
     steps: int = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
-    penalty: Callable[[PyTree], Float[Array, ""]] | None
+    penalty: Callable[..., Float[Array, ""]] | None
     unroll: int = eqx.field(static=True)
 
     def __init__(
@@ -68,7 +71,7 @@ class Network(AbstractFunction):
         steps: int,
         *,
         batch_size: int | None = None,
-        penalty: Callable[[PyTree], Any] | None = None,
+        penalty: Callable[..., Any] | None = None,
         unroll: int = 1,
         **old: Any,
     ):
@@ -83,14 +86,14 @@ class Network(AbstractFunction):
             raise TypeError("Network((init, apply), ...) is written Network.from_pair(init, apply, ...) since 1.0.")
         if not is_pair and not callable(make):
             raise TypeError(f"make must be a function key -> module, got {make!r}.")
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax optimiser such as optax.adam(1e-3), got {optimiser!r}.")
+        if penalty is not None:
+            takes_outer(penalty)
         checks.require_integer(steps, "steps", 0)
         checks.require_integer(unroll, "unroll", 1)
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
         self.make, self.frozen = make, None if is_pair else _frozen_part(make)
-        self.optimiser, self.steps = optimiser, steps
+        self.optimiser, self.steps = as_optimiser(optimiser, "optimiser such as optax.adam(1e-3)"), steps
         self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
 
     @classmethod
@@ -132,26 +135,40 @@ class Network(AbstractFunction):
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         if self.penalty is None:
             return jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
+        if self.depends_on_outer:
+            raise TypeError("penalty is a function of (params, outer): fit and penalise with network.at(outer).")
         return self.penalty(params)
 
+    @property
+    def depends_on_outer(self) -> bool:
+        return self.penalty is not None and takes_outer(self.penalty)
+
+    def at(self, outer: PyTree) -> "Network":
+        if not self.depends_on_outer:
+            return self
+        return eqx.tree_at(lambda network: network.penalty, self, PenaltyAt(self.penalty, outer))
+
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
-        def update(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
+        def one_step(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
             keys = jax.random.split(key, len(objective))
             batch = tuple(
                 term._replace(samples=term.samples.minibatch(self.batch_size, key))
                 for term, key in zip(objective, keys, strict=True)
             )
-            gradient = jax.grad(lambda params: objective_value(self, params, batch))(state.params)
-            return self.descend(state, gradient), None
+
+            def loss(params: PyTree) -> Float[Array, ""]:
+                return objective_value(self, params, batch)
+
+            value, gradient = jax.value_and_grad(loss)(state.params)
+            return self.descend(state, gradient, value=value, grad=gradient, value_fn=loss), None
 
         keys = jax.random.split(key, self.steps)
-        return jax.lax.scan(update, state, keys, unroll=self.unroll)[0]
+        return jax.lax.scan(one_step, state, keys, unroll=self.unroll)[0]
 
-    def descend(self, state: FunctionState, gradient: PyTree) -> FunctionState:
-        """One update of the optimiser with a given gradient in θ."""
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-            change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
-            return FunctionState(optax.apply_updates(state.params, change), memory)
+    def descend(self, state: FunctionState, gradient: PyTree, **known: Any) -> FunctionState:
+        """One update of the optimiser with a given gradient in θ; `known` is for optimisers that ask for more."""
+        change, memory = update(self.optimiser, gradient, state.optimiser, state.params, **known)
+        return FunctionState(optax.apply_updates(state.params, change), memory)
 
 
 def _frozen_part(make: Any) -> PyTree:

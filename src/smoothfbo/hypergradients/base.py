@@ -94,7 +94,11 @@ def init_inner(
         )
     check_data(data)
     x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
-    state = inner.init(x, None, key)
+    function = inner.at(outer)
+    state = function.init(x, None, key)
+    penalty = checks.abstract_call(function.regulariser, "penalty", params=state.params)
+    if not isinstance(penalty, jax.ShapeDtypeStruct) or penalty.shape or not checks.is_floating(penalty):
+        raise ValueError(f"penalty must return a floating-point scalar, got {checks.describe(penalty)}.")
     prediction = check_round(inner, state, problem, outer, data)
     check_curvature(problem, outer, prediction, data.inner)
     return state, x, prediction
@@ -127,7 +131,7 @@ def inner_residual(
     function: AbstractFunction, params: PyTree, problem: Problem, outer: PyTree, data: Data
 ) -> Float[Array, ""]:
     """‖∇_θ L_in(θ̂)‖ / ‖J_θ̂ᵀ ∂_v ℓ_in(λ, 0)‖ on all inner data of the round. It costs two gradients, if anyone asks."""
-    return relative_residual(function, params, inner_objective(problem, outer, data.inner))
+    return relative_residual(function.at(outer), params, inner_objective(problem, outer, data.inner))
 
 
 def predict(function: AbstractFunction, params: PyTree, samples: Samples) -> PyTree:

@@ -143,7 +143,7 @@ class FittedCorrection(AbstractCorrection):
     def __call__(
         self, problem: Problem, outer: PyTree, inner: Function, state: PyTree, data: Data, key: PRNGKeyArray
     ) -> tuple[Corrected, PyTree]:
-        function = resolved(self.function, inner, "correction")
+        function = resolved(self.function, inner, "correction").at(outer)
         state = function.fit(state, (newton_model(problem, outer, inner, data.inner),), key)
         return of_function(inner, _Sum(inner, function.bind(state.params))), state
 

@@ -18,7 +18,7 @@ SMOOTHED = 21  # rounds of the running mean in charts of noisy quantities
 
 def main_lanes(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
     """The lanes of the main comparison: one setting of everything but method and window."""
-    frame = at_base(frame[frame["regime"] == "default"], base, drift)
+    frame = at_base(frame, {"drift": drift, "regime": "default"}, base)
     return frame[frame["outer_rate"].isin((base["outer_rate"], 0.0))]
 
 

@@ -232,11 +232,12 @@ def _growth(growth: Any, slopes: list[dict[str, Any]]) -> Any:
         for step, style in (("1/(2Lw)", "-"), ("1/L", "--")):
             for exponent, colour in zip(exponents, ("#0072b2", "#009e73", "#d55e00", "#cc79a7"), strict=False):
                 here = growth[(growth["drift"] == drift) & (growth["step"] == step) & (growth["exponent"] == exponent)]
+                here = here[here["bias"] == "none"]
                 mean = here.groupby("rounds")["regret_per_round"].mean()
                 (slope,) = [
                     row["slope"]
                     for row in slopes
-                    if (row["drift"], row["step"], row["exponent"]) == (drift, step, exponent)
+                    if (row["drift"], row["step"], row["exponent"], row["bias"]) == (drift, step, exponent, "none")
                 ]
                 label = f"α = {step}, w = T^{exponent:g}: slope {slope:+.2f}"
                 axis.plot(mean, style, marker="o", markersize=3, color=colour, label=label)
