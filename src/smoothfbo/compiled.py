@@ -1,7 +1,7 @@
 """Functions that are compiled for callables and settings, and called often: what stays the same is hashed once."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -44,9 +44,6 @@ def split(tree: PyTree) -> tuple[Static, list[Any]]:
     return Static(structure, static), [leaf for leaf in leaves if eqx.is_array(leaf)]
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
 class _Plain:
     def __init__(self, function: Callable[..., Any]):
         self._function, self.__doc__ = function, function.__doc__
@@ -55,6 +52,6 @@ class _Plain:
         return self._function if instance is None else jax.tree_util.Partial(self._function, instance)
 
 
-def plain_method(function: Method) -> Method:
+def plain_method(function: Any) -> Any:
     """A method of an Equinox module that is called in loops: Equinox's own binding takes a third of a small round."""
-    return cast("Method", _Plain(function))
+    return _Plain(function)
