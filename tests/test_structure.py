@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
 LIBRARY = {"errors", "types", "checks", "algebra", "batching", "compiled", "samples", "problem", "functions",
-           "hypergradients", "sums", "smoothing", "steps", "source", "states", "online", "regret", "monitor",
-           "optimiser"}  # fmt: skip
+           "hypergradients", "sums", "smoothing", "steps", "adaptive", "source", "states", "online", "regret",
+           "monitor", "optimiser"}  # fmt: skip
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smoothfbo.errors import renamed_attributes
 
 if TYPE_CHECKING:
+    from smoothfbo.adaptive import adaptive_steps
     from smoothfbo.batching import batched
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         PointwiseAdjoint,
         PointwiseCorrection,
         Reevaluated,
+        Replayed,
         SingleLoop,
         Storm,
         Unrolled,
@@ -68,6 +70,7 @@ __all__ = [
     "Problem",
     "RecordedSource",
     "Reevaluated",
+    "Replayed",
     "Round",
     "RunState",
     "Samples",
@@ -77,6 +80,7 @@ __all__ = [
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
+    "adaptive_steps",
     "as_source",
     "batched",
     "bregman_descent",
@@ -93,6 +97,7 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
+        "adaptive": ("adaptive_steps",),
         "batching": ("batched",),
         "stream.estimators": ("StreamClassifier", "StreamRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
@@ -112,6 +117,7 @@ _HOME = {
             "PointwiseAdjoint",
             "PointwiseCorrection",
             "Reevaluated",
+            "Replayed",
             "SingleLoop",
             "Storm",
             "Unrolled",

@@ -125,7 +125,11 @@ class Online(eqx.Module):
         finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
         value = jnp.where(finite, estimate.outer_loss, jnp.inf)
-        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, value=value, grad=gradient)
+        known = {"value": value, "grad": gradient}
+        if estimate.candidates is not None:
+            zeros = optax.tree.zeros_like(estimate.candidates)
+            known["candidates"] = optax.tree.where(finite, estimate.candidates, zeros)
+        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, **known)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)

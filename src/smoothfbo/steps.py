@@ -9,7 +9,6 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import inner_product, norm, squared_norm
 from smoothfbo.types import Number
 
 
@@ -104,54 +103,3 @@ POTENTIALS = {
     "entropy": Potential(_logarithms, _exponentials),
     "simplex": Potential(_logarithms, _shares),
 }
-
-
-class AdaptiveState(NamedTuple):
-    """State of `adaptive_steps`: `length` is ρ_t, how far a coordinate of λ moves in a round."""
-
-    rounds: Int[Array, ""]  # with a gradient
-    length: Float[Array, ""]
-    square: Float[Array, ""]  # running mean of the gradients' mean squares
-    before: PyTree  # λ_{t−1}
-
-
-def adaptive_steps(
-    length: Number = 1e-2, *, adaptation: Number = 0.03, memory: Number = 0.9
-) -> optax.GradientTransformation:
-    """Steps that find their own length: −ρ_t ĝ_t / rms_t, where the length ρ_t follows what the last move achieved.
-
-        log ρ_t = log ρ_{t−1} + κ cos(−ĝ_t, λ_t − λ_{t−1})
-
-    The cosine is, up to a positive factor, minus the derivative of the new round's loss F_t(λ_t) in the logarithm of
-    the length of the move that led to λ_t. If the new gradient still points where the move went, the move was too
-    short; if it points back, too long. At the length where it stays, successive gradients are uncorrelated. That is
-    what the innovations of an optimal filter are: a longer step follows the noise, a shorter one lags behind the
-    drift. (Learning a rate from successive gradients: Almeida, Langlois, Amaral and Plakhov, 1998; Baydin et al., 2018.)
-
-    It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
-    running root of their mean squares. Moves are those that were really made, after the projection.
-
-    **Arguments:**
-
-    - `length`: ρ_0, how far a coordinate of λ moves in the first round, in units of λ: times max(1, rms of λ_0).
-    - `adaptation`: κ. It needs ln(10)/κ rounds for a factor of ten, at best; the first rounds adapt faster. A larger
-      κ follows a drift that changes its speed sooner, and is noisier.
-    - `memory`: share of the old mean in the running mean of the squares.
-
-    The gradients of different rounds must have independent noise: with `window_average` in front, or with all terms
-    on replayed data, the noise itself is correlated, and the steps become too long.
-    """
-    checks.require_range(length, "length", 0.0, open_low=True)
-    checks.require_range(adaptation, "adaptation", 0.0)
-    checks.require_range(memory, "memory", 0.0, 1.0)
-
-    def init(params: PyTree) -> AdaptiveState:
-        checks.require_floating(params, "params")
-        size = jnp.asarray(sum(leaf.size for leaf in jax.tree.leaves(params)), jnp.result_type(float))
-        scale = jnp.maximum(1, norm(params).astype(size.dtype) / jnp.sqrt(size))
-        return AdaptiveState(
-            rounds=jnp.zeros((), jnp.int32),
-            length=jnp.asarray(length, size.dtype) * scale,
-            square=jnp.zeros((), size.dtype),
-            before=jax.tree.map(jnp.array, params),
-        )

@@ -1,86 +1,116 @@
 """Replay: the data of the last w rounds, used again at the current λ."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
-from smoothfbo.problem import Data, Problem
+from smoothfbo.samples import Data
 
 
 class ReplayState(NamedTuple):
-    """The warm state of the estimator that sees the replayed data, and the rounds that are kept."""
+    """A warm state for each window, and the rounds that are kept."""
 
-    estimator: PyTree
+    estimators: tuple[PyTree, ...]
     history: Data  # the last n rounds, slot t mod n
     rounds: Int[Array, ""]  # stored so far, and once the ring of n slots is full, n + (rounds mod n)
 
     @property
     def inner(self) -> Any:
-        return self.estimator.inner
+        """The inner function of the longest window."""
+        return self.estimators[-1].inner
 
 
 class Replayed(AbstractEstimator):
-    """Hands the data of the last w rounds, newest first, to another estimator as those of one large round.
+    """Hands the data of the last w rounds to an estimator as those of one large round.
 
         g̃_t = mean over i < w of ĝ(λ_t; ĥ_t, â_t, s_{t−i}),     s_i the data of round i
 
     A functional hypergradient needs no new solution to be evaluated on old samples: ĥ and â are fitted on all w rounds,
-    and both terms are formed on them *at the current λ*. The noise is averaged over w rounds, as `window_average` does
-    it, but without the delay of stored gradients, so that the step need not shrink as the window grows.
+    and both terms are formed on them *at the current λ*. Noise is averaged over w rounds, as by `window_average`, but
+    without the delay of stored gradients, so the step need not shrink as the window grows.
+
+    Several windows, e.g. (1, 4, 16), give one estimate each, with warm states of their own. `gradient` is that of the
+    longest window; all of them are the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use.
 
     **Arguments:**
 
     - `estimator`: any estimator that takes `Data`: `Functional`, `Implicit`, `Unrolled`, …
-    - `window`: w ≥ 1. With w = 1 the estimator sees what it would see without replay.
-    - `capacity`: give it to make the window a traced number, which may change from round to round: memory for
-      `capacity` rounds is reserved. Every round then costs what w = `capacity` costs: rounds are repeated to fill it,
-      the newest first.
+    - `window`: w ≥ 1, or several, in increasing order and from 1 on. With w = 1 the estimator sees what it sees
+      without replay.
 
-    Memory: w times the data of a round. Before w rounds have been seen, those that have been are repeated. Where the
-    losses change from round to round (`Round.problem`), old data are judged by the newest ones.
+    Memory: the data of the longest window. Time: a call of the estimator for each window, on w times the data. Before w
+    rounds have been seen, those that have been are repeated. A round with values that are not finite is skipped and not
+    kept. Where the losses change from round to round (`Round.problem`), old data are judged by the newest ones.
     """
 
     estimator: AbstractEstimator
-    window: int | Int[Array, ""]
-    capacity: int = eqx.field(static=True)
+    windows: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, estimator: AbstractEstimator, window: int | Int[Array, ""], *, capacity: int | None = None):
+    def __init__(self, estimator: AbstractEstimator, window: int | Sequence[int]):
         if not isinstance(estimator, AbstractEstimator):
-            raise TypeError(f"estimator must be Functional, Implicit, Unrolled or Explicit, got {estimator!r}.")
-        if capacity is None:
-            checks.require_integer(window, "window", 1)
-            capacity = int(window)
-        checks.require_integer(capacity, "capacity", 1)
-        checks.require_range(window, "window", 1, capacity)
-        self.estimator, self.window, self.capacity = estimator, window, capacity
+            raise TypeError(f"estimator must be one such as Functional(...), got {estimator!r}.")
+        windows = tuple(window) if isinstance(window, Sequence) else (window,)
+        for each in windows:
+            checks.require_integer(each, "window", 1)
+        if not windows or list(windows) != sorted(set(windows)):
+            raise ValueError(f"window must be an integer or several in increasing order, got window={window!r}.")
+        if len(windows) > 1 and windows[0] != 1:
+            raise ValueError(
+                f"Of several windows the first must be 1, got window={window!r}: the round's own data judge the others."
+            )
+        self.estimator, self.windows = estimator, windows
 
-    def init(self, problem: Problem | None, outer: PyTree, data: Data, key: PRNGKeyArray) -> ReplayState:
+    @property
+    def inner(self) -> Any:
+        """That of the estimator."""
+        return self.estimator.inner  # pyright: ignore[reportAttributeAccessIssue]
+
+    def init(self, problem: Any, outer: PyTree, data: Data, key: PRNGKeyArray) -> ReplayState:
         if not isinstance(data, Data):
             raise TypeError(f"Replayed keeps the samples of a smoothfbo.Data, got a {type(data).__name__}.")
-        state = self.estimator.init(problem, outer, data, key)
-        history = jax.tree.map(lambda leaf: jnp.zeros((self.capacity, *leaf.shape), leaf.dtype), data)
-        return ReplayState(state, history, jnp.zeros((), jnp.int32))
+        keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
+        return ReplayState(
+            tuple(self.estimator.init(problem, outer, data, each) for each in keys),
+            jax.tree.map(lambda leaf: jnp.zeros((self.windows[-1], *jnp.shape(leaf)), jnp.result_type(leaf)), data),
+            jnp.zeros((), jnp.int32),
+        )
 
     def __call__(
-        self, problem: Problem | None, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
+        self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, ReplayState]:
-        slot = state.rounds % self.capacity
+        slots = self.windows[-1]
+        slot = state.rounds % slots
         history = jax.tree.map(
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, new, slot, 0), state.history, data
         )
-        available = jnp.minimum(state.rounds + 1, jnp.clip(self.window, 1, self.capacity)).astype(jnp.int32)
-        ages = jnp.arange(self.capacity, dtype=jnp.int32) % available
-        slots = (slot - ages) % self.capacity
-        replayed = jax.tree.map(lambda kept: kept[slots].reshape(-1, *kept.shape[2:]), history)
-        estimate, warm = self.estimator(problem, outer, state.estimator, replayed, key)
-        rounds = jnp.where(state.rounds + 1 == 2 * self.capacity, self.capacity, state.rounds + 1)
-        return estimate, ReplayState(warm, history, rounds)
+        keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
+        estimates, warm = [], []
+        for window, each, key_of_window in zip(self.windows, state.estimators, keys, strict=True):
+            ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(state.rounds + 1, window)
+            rows = (slot - ages) % slots
+            replayed = data if window == 1 else jax.tree.map(lambda kept, rows=rows: _joined(kept[rows]), history)
+            estimate, following = self.estimator(problem, outer, each, replayed, key_of_window)
+            estimates.append(estimate)
+            warm.append(following)
+        rounds = jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)
+        # One bad value would spoil the next w rounds.
+        usable = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(data)]))
+        history, rounds = optax.tree.where(usable, (history, rounds), (state.history, state.rounds))
+        candidates = tuple(each.gradient for each in estimates) if len(estimates) > 1 else None
+        estimate = estimates[-1]._replace(candidates=candidates)
+        return estimate, ReplayState(tuple(warm), history, rounds)
 
     def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:
-        return self.estimator.predictor(state.estimator)
+        return self.estimator.predictor(state.estimators[-1])
+
+
+def _joined(rounds: Array) -> Array:
+    """The samples of several rounds along one axis."""
+    return rounds.reshape(-1, *rounds.shape[2:])
