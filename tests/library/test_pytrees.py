@@ -79,7 +79,7 @@ def network(like, steps=2):
 
 
 @pytest.mark.parametrize("which", range(len(ESTIMATORS)))
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_any_structure(which, data):
     outer_tree, x_tree, v_tree = (data.draw(shapes.flatmap(trees)) for _ in range(3))
