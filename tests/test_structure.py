@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
 LIBRARY = {"errors", "types", "checks", "algebra", "batching", "samples", "problem", "functions", "hypergradients",
-           "sums", "smoothing", "steps", "source", "states", "online", "regret", "monitor", "optimiser"}  # fmt: skip
+           "sums", "smoothing", "steps", "source", "states", "online", "regret", "monitor", "optimiser", "flow",
+           "traps"}  # fmt: skip
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),

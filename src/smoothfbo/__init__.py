@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from smoothfbo.problem import Problem
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
-    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
@@ -68,6 +68,7 @@ __all__ = [
     "Problem",
     "RecordedSource",
     "Reevaluated",
+    "RepeatedSource",
     "Round",
     "RunState",
     "Samples",
@@ -121,7 +122,7 @@ _HOME = {
         "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
-        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
+        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "RepeatedSource", "Round", "as_source"),
     }.items()
     for name in names
 }
