@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from smoothfbo.problem import Problem
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
-    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
@@ -71,6 +71,7 @@ __all__ = [
     "RecordedSource",
     "Reevaluated",
     "Replayed",
+    "RepeatedSource",
     "Round",
     "RunState",
     "Samples",
@@ -127,7 +128,7 @@ _HOME = {
         "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
-        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
+        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "RepeatedSource", "Round", "as_source"),
     }.items()
     for name in names
 }

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 
-from smoothfbo import checks
+from smoothfbo import checks, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.compiled import Static, plain_method, split
@@ -241,7 +241,17 @@ def run(
         done = int(done)
         if done + rounds > source.rounds:
             raise ValueError(f"rounds={rounds} after {done} rounds done, but the recorded source has {source.rounds}.")
-    return _scan(algorithm, source, state, rounds, record)
+    final, trace = _scan(algorithm, source, state, rounds, record)
+    _remark(state.learner, final.learner, rounds, trace)
+    return final, trace
+
+
+def _remark(before: State, after: State, rounds: int, trace: Any) -> None:
+    """What deserves a sentence at the end of a run."""
+    none = jnp.zeros((), jnp.int32)
+    oscillating = none if after.monitor is None else after.monitor.oscillating - before.monitor.oscillating
+    gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
+    traps.remark(rounds, after.skipped - before.skipped, oscillating, gradient_norm)
 
 
 @eqx.filter_jit

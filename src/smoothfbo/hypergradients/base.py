@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from smoothfbo import checks
+from smoothfbo import checks, traps
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, relative_residual
+from smoothfbo.functions.linear import Linear
 from smoothfbo.problem import LossAt, Problem, check_curvature, check_problem
 from smoothfbo.samples import Data, Samples, check_data
 
@@ -104,7 +105,23 @@ def init_inner(
         raise ValueError(f"penalty must return a floating-point scalar, got {checks.describe(penalty)}.")
     prediction = check_round(inner, state, problem, outer, data)
     check_curvature(problem, outer, prediction, data.inner)
+    _check_traps(inner, problem, outer, prediction, data)
     return state, x, prediction
+
+
+def _check_traps(inner: AbstractFunction, problem: Problem, outer: PyTree, prediction: PyTree, data: Data) -> None:
+    """Raise for losses that would be evaluated without an error, and wrongly."""
+    is_default = isinstance(inner, Linear) and inner.prediction is None
+    for name, loss, samples in (
+        ("inner_loss", problem.inner_loss, data.inner),
+        ("outer_loss", problem.outer_loss, data.outer),
+    ):
+        if is_default:
+            x, y = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), (samples.x, samples.y))
+            value = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), prediction)
+            traps.check_broadcast(loss, name, outer, value, x, y)
+        if checks.is_concrete((outer, samples, problem)):
+            traps.check_indices(loss, name, outer, prediction, samples.x, samples.y)
 
 
 def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem, outer: PyTree, data: Data) -> PyTree:
