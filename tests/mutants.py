@@ -75,7 +75,7 @@ MUTATIONS = [
     ("hypergradients/first_order.py", "time ** jnp.asarray(self.growth, number)", "time ** jnp.asarray(0 * self.growth, number)", METHODS),
     ("hypergradients/first_order.py", "predict(self.inner, penalised.params, final.outer)", "predict(self.inner, inner.params, final.outer)", METHODS),
     ("hypergradients/first_order.py", "converged=estimate.converged & solved", "converged=estimate.converged", METHODS),
-    ("hypergradients/reevaluated.py", "age <= past.rounds", "age <= past.rounds + 1", METHODS),
+    ("hypergradients/reevaluated.py", "usable = jnp.isfinite(squared_norm(estimate.gradient))", "usable = jnp.asarray(True)", METHODS),
     ("hypergradients/reevaluated.py", "age < length", "age <= length", METHODS),
     ("hypergradients/reevaluated.py", "& past.usable", "", METHODS),
     ("hypergradients/reevaluated.py", "discount ** age.astype(number)", "discount ** (age - 1).astype(number)", METHODS),

@@ -329,8 +329,9 @@ LARGE = RECORDED._replace(outer=RECORDED.outer._replace(x=RECORDED.outer.x.at[2,
 
 
 def test_a_round_that_overflows_does_not_spoil_the_rounds_after_it():
-    """Its data are finite, its hypergradient is not: it is skipped, and never used again."""
-    _, trace = played(sf.Reevaluated(exact_solves(), 3, refit=True), source=LARGE)
+    """Its data and its fits are finite, its hypergradient is not: it is skipped, and never used again."""
+    source = RECORDED._replace(final=LARGE)
+    _, trace = played(sf.Reevaluated(exact_solves(), 3, refit=True), source=source)
     assert trace.finite.tolist() == [t != 2 for t in range(ROUNDS)]
     assert np.isfinite(trace.outer).all()
 

@@ -25,7 +25,7 @@ class _Past(NamedTuple):
     """Earlier rounds, each with all that its hypergradient needs. Round t is in slot t mod the number of slots."""
 
     rounds: Int[Array, ""]  # stored so far
-    usable: Bool[Array, " slots"]  # whether the round's own hypergradient was finite when it came
+    usable: Bool[Array, " slots"]  # whether there is a round, and its hypergradient was finite when it came
     problem: PyTree  # the arrays of the problem: losses may change, too
     data: PyTree
     warm: PyTree
@@ -146,7 +146,7 @@ class Reevaluated(AbstractEstimator):
         earlier, warm = jax.vmap(again)(past.problem, past.data, past.warm, keys[:-1])
         length = jnp.asarray(self.window, jnp.int32)
         age = 1 + (past.rounds - 1 - jnp.arange(self.slots, dtype=jnp.int32)) % self.slots
-        counts = (age <= past.rounds) & (age < length) & past.usable
+        counts = (age < length) & past.usable
         warm = _where(counts, warm, past.warm)
 
         number = jnp.result_type(float)
