@@ -156,6 +156,9 @@ MUTATIONS = [
     ("testbeds/sinusoids.py", "jnp.stack([jnp.sin(phase), jnp.cos(phase)])", "jnp.stack([jnp.cos(phase), jnp.sin(phase)])", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "self.amplitude_spread**2 / 3", "self.amplitude_spread**2", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
+    ("testbeds/corruption.py", "return -jax.grad(lambda outer: jnp.sum(slope", "return jax.grad(lambda outer: jnp.sum(slope", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "(1 - share) * truth + share * following", "share * truth + (1 - share) * following", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "self.rate * self.is_corrupted(round)[group]", "self.rate * ~self.is_corrupted(round)[group]", "testbeds/test_corruption.py"),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),
