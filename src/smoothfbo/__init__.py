@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Problem
+    from smoothfbo.recommended import smooth_fbo
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
@@ -90,6 +91,7 @@ __all__ = [
     "mixed_average",
     "pad",
     "run",
+    "smooth_fbo",
     "smoothed_gradient",
     "start",
     "window_average",
@@ -125,6 +127,7 @@ _HOME = {
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Problem",),
+        "recommended": ("smooth_fbo",),
         "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),

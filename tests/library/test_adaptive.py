@@ -12,7 +12,7 @@ from smoothfbo.testbeds import DriftingCosine
 ROUNDS = 40
 
 
-def reference(gradients, start, project, length=1e-2, adaptation=0.05, memory=0.9):
+def reference(gradients, start, project, length=1e-2, adaptation=0.02, memory=0.98):
     """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
     outer, count = np.array(start), gradients.shape[1]
     lengths = np.full(count, length * max(1, np.sqrt(np.mean(outer**2))) / count)

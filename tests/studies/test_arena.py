@@ -105,8 +105,8 @@ def test_every_method_tries_as_many_settings():
     for rule, ends in (("plain", problem.rates), ("normalised", problem.lengths)):
         rates = [setting.rate for setting in found if setting.rule == rule]
         assert (min(rates), max(rates)) == pytest.approx(ends)
-    with pytest.raises(UsageError, match="`trials` must be at least 6"):
-        settings(method, problem, 4)
+    with pytest.raises(UsageError, match="`trials` must be at least 4"):
+        settings(method, problem, 3)
 
 
 def frame(gaps, seeds, rate=1.0, method="fbo", **more):
@@ -334,7 +334,7 @@ def test_what_failed_does_not_play_and_is_on_the_page(players):
         (["--problems", "source"], "got source (did you mean sources?)."),
         (["--add", "nowhere.py"], "--add nowhere.py cannot be read: No such file or directory."),
         (["--rounds", "50"], "--rounds must be a multiple of 4 × record_every = 40, at least 80, got 50."),
-        (["--trials", "3", "--methods", "smooth-fbo"], "--trials must be at least 6, for the 3 windows of smooth-fbo"),
+        (["--trials", "3", "--methods", "smooth-fbo"], "--trials must be at least 4, for the 2 windows of smooth-fbo"),
         (["--time-limit", "0"], "--time-limit must be positive and finite, got 0.0."),
         (["--preset", "fast"], "--preset must be one of quick, full, got fast."),
     ],

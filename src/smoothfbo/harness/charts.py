@@ -133,7 +133,8 @@ def _draw_cells(figure: Any, axis: Axes, chart: HeatMap) -> None:
     style: dict[str, Any] = {"cmap": "viridis"}
     if chart.is_ratio:
         style = {"cmap": "RdBu_r", "norm": LogNorm(1 / LARGEST_RATIO, LARGEST_RATIO)}
-    image = axis.pcolormesh(x, y, np.ma.masked_invalid(values), shading="nearest", rasterized=True, **style)
+    shown = np.clip(values, 1 / LARGEST_RATIO, LARGEST_RATIO) if chart.is_ratio else values
+    image = axis.pcolormesh(_edges(x), _edges(y), np.ma.masked_invalid(shown), rasterized=True, **style)
     bar = figure.colorbar(image, ax=axis, label=chart.value_label)
     if chart.is_ratio:
         bar.set_ticks(RATIO_TICKS, labels=[f"{tick:g}" for tick in RATIO_TICKS])
@@ -144,6 +145,14 @@ def _draw_cells(figure: Any, axis: Axes, chart: HeatMap) -> None:
             dark = chart.is_ratio and np.isfinite(value) and abs(np.log2(max(value, 1e-9))) > 1.3
             colour = "white" if dark else "black"
             axis.text(x[column], y[row], text, ha="center", va="center", fontsize=7.5, color=colour, parse_math=False)
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """The edges of cells around these centres; a single cell is one unit wide."""
+    steps = np.diff(centres) / 2 if len(centres) > 1 else np.array([0.5])
+    return np.concatenate(
+        [[centres[0] - steps[0]], centres[:-1] + steps[: len(centres) - 1], [centres[-1] + steps[-1]]]
+    )
 
 
 def _draw_lines(axis: Axes, chart: Chart) -> None:

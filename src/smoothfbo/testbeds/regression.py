@@ -67,7 +67,7 @@ class DriftingRegression(AbstractTestbed):
     F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it by quadrature.
 
     `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
-    `decay` takes a scalar rate, `log_weights` their logarithms.
+    `decay` takes a scalar rate, `log_weights` their logarithms. `width` is that of the network that `inner` trains.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -77,6 +77,7 @@ class DriftingRegression(AbstractTestbed):
     weighting: Weighting = eqx.field(static=True)
     lags: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -89,14 +90,17 @@ class DriftingRegression(AbstractTestbed):
         batch: int = 32,
         noise: Number = 0.3,
         weighting: Weighting = per_lag,
+        width: int = 32,
     ):
-        for name, value in {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch}.items():
+        sizes = {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch, "width": width}
+        for name, value in sizes.items():
             checks.require_integer(value, name, 1)
         checks.require_range(noise, "noise", 0.0)
         key_weight, key_bias = jax.random.split(key)
         self.weight = jax.random.normal(key_weight, (inputs, outputs))
         self.bias = jax.random.normal(key_bias, (outputs,))
-        self.drift, self.noise, self.weighting, self.lags, self.batch = drift, noise, weighting, lags, batch
+        self.drift, self.noise, self.weighting = drift, noise, weighting
+        self.lags, self.batch, self.width = lags, batch, width
 
     def problem(self) -> Problem:
         """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², where λ_lag is the weight of the sample's lag."""
@@ -160,9 +164,9 @@ class DriftingRegression(AbstractTestbed):
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""
-        inputs, outputs = self.weight.shape
+        (inputs, outputs), width = self.weight.shape, self.width
         return Network(
-            lambda key: eqx.nn.MLP(inputs, outputs, 32, 2, jax.nn.gelu, key=key),
+            lambda key: eqx.nn.MLP(inputs, outputs, width, 2, jax.nn.gelu, key=key),
             # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
             optax.adam(1e-3 if rate is None else rate, eps_root=1e-12),
             5 if steps is None else steps,
@@ -212,12 +216,12 @@ class DriftingRegression(AbstractTestbed):
 
     def _best_decay(self, discrepancy: Float[Array, "lags lags"]) -> Float[Array, ""]:
         """The best λ ≥ 0, by a search over e^{−λ} in [e⁻²⁰, 1]: on a grid, and on finer ones around the best point."""
-        ends = jnp.exp(jnp.asarray([-20.0, 0.0], discrepancy.dtype))
+        best, ends = jnp.zeros(()), jnp.exp(jnp.asarray([-20.0, 0.0], discrepancy.dtype))
         for _ in range(3):
             factors = jnp.linspace(ends[0], ends[1], GRID, dtype=discrepancy.dtype)
-            best = jnp.argmin(jax.vmap(lambda factor: excess(decay, discrepancy, -jnp.log(factor)))(factors))
-            ends = factors[jnp.clip(jnp.stack([best - 1, best + 1]), 0, GRID - 1)]
-        return -jnp.log(factors[best])
+            place = jnp.argmin(jax.vmap(lambda factor: excess(decay, discrepancy, -jnp.log(factor)))(factors))
+            best, ends = factors[place], factors[jnp.clip(jnp.stack([place - 1, place + 1]), 0, GRID - 1)]
+        return -jnp.log(best)
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""

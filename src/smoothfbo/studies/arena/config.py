@@ -33,13 +33,13 @@ class ArenaConfig:
     """The first of them."""
     tuning_seeds: int = 4
     """Seeds, from 10000 on, that choose each method's setting."""
-    trials: int = 36
+    trials: int = 24
     """Settings that every method may try on a problem. Methods without a window try more rates instead."""
     record_every: int = 10
     """Every how many rounds the exact objective and its gradient are evaluated."""
-    map_noises: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
+    map_noises: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     """The map of when smoothing pays: noise of the moving sources. Nothing: no map."""
-    map_periods: tuple[float, ...] = (100.0, 300.0, 1000.0, 3000.0)
+    map_periods: tuple[float, ...] = (200.0, 600.0, 1800.0, 5400.0)
     """The map: rounds in which the sources go round once."""
     map_rates: int = 5
     """The map: rates."""
@@ -84,15 +84,15 @@ class ArenaConfig:
 
 PRESETS = {
     "quick": ArenaConfig(
-        problems=("sources", "regression"),
-        methods=("fbo", "smooth-fbo", "mixed-fbo", "aid", "exact"),
-        rounds=320,
+        problems=("sources", "instruments", "families"),
+        methods=("fbo", "smooth-fbo", "mixed-fbo", "aid", "sobow", "sogd", "soba", "exact"),
+        rounds=400,
         seeds=8,
-        tuning_seeds=2,
-        trials=12,
-        map_noises=(0.5, 2.0),
-        map_periods=(300.0, 1000.0),
-        map_rates=3,
+        tuning_seeds=3,
+        trials=16,
+        map_noises=(0.1, 0.3, 1.0),
+        map_periods=(200.0, 600.0, 1800.0),
+        map_rates=4,
         map_seeds=4,
     ),
     "full": ArenaConfig(),

@@ -47,7 +47,7 @@ def judge(config: ArenaConfig, lanes: Frame, ranked: list[str]) -> list[dict[str
     playing = [name for name in ranked if name in fresh]
     gaps = np.array([fresh[name]["gap"] for name in playing]).T  # axes (seed, method)
     ranks = rank_intervals(gaps) if playing else []
-    best = playing[int(np.argmin([rank["mean"] for rank in ranks]))] if playing else None
+    best = playing[int(np.argmin([rank["mean"] for rank in ranks]))] if playing else ""
     rows = []
     for method, lanes_of in fresh.items():
         row = {"method": method, **chosen[method], "diverged": int((~np.isfinite(lanes_of["gap"])).sum())}
@@ -134,9 +134,9 @@ def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) ->
     result = {}
     for name in ("gap", "regret_1"):
         pairs = np.stack([values["proxy"], values[name]], axis=-1)  # axes (seed, method, 2)
-        means = pairs.mean(axis=0)
+        tau, _ = stats.kendalltau(*pairs.mean(axis=0).T)
         result[f"spearman_{name}"] = bootstrap([pairs], _spearman, draws=500)
-        result[f"kendall_{name}"] = float(np.nan_to_num(stats.kendalltau(means[:, 0], means[:, 1]).statistic))
+        result[f"kendall_{name}"] = float(np.nan_to_num(tau))
     return result
 
 

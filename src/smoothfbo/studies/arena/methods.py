@@ -29,7 +29,7 @@ from smoothfbo.types import Number
 
 Window = Int[Array, ""] | int
 
-WINDOWS = (4, 16, 64)
+WINDOWS = (4, 16)
 MIX = 0.4  # θ of the paper's appendix
 CONJUGATE = ConjugateGradient(ridge=0.01, max_steps=10)
 SYSTEM_RATE = 0.1  # of steps on the linear system; inner problems have a curvature of about 2

@@ -21,41 +21,41 @@ from smoothfbo.testbeds.regression import Weighting, decay, per_lag
 def regression(weighting: Weighting, seed: Any) -> DriftingRegression:
     """The paper's, with fewer lags and samples: its network makes it the dearest problem by far."""
     drift = Sinusoidal(2.0, 0.05)
-    return DriftingRegression(jax.random.key(seed), drift, inputs=3, lags=4, batch=8, weighting=weighting)
+    return DriftingRegression(jax.random.key(seed), drift, inputs=3, lags=4, batch=8, width=16, weighting=weighting)
 
 
 PROBLEMS = (
     ArenaProblem(
-        "sources", lambda seed, **knobs: MovingSources(seed=seed, **knobs), rates=(0.3, 300.0), lengths=(0.01, 1.0),
+        "sources", lambda seed, **knobs: MovingSources(seed=seed, **knobs), rates=(1.0, 100.0), lengths=(0.02, 1.0),
         label="Moving sources",
         note="Six sources of one function, wrong in turn: the best mixture moves all the time.",
     ),
     ArenaProblem(
-        "regression", partial(regression, per_lag), rates=(1.0, 3_000.0), lengths=(3e-3, 3.0),
+        "regression", partial(regression, per_lag), rates=(20.0, 5_000.0), lengths=(0.05, 5.0),
         label="Regression, weight per lag",
-        note="The paper's task. Its best answer hardly moves: mostly all weight on the newest batch.",
+        note="The paper's task. Its best answer hardly moves: nearly always all weight on the newest batch.",
     ),
     ArenaProblem(
-        "decay", partial(regression, decay), rates=(0.1, 300.0), lengths=(1e-3, 1.0), label="Regression, decay",
-        note="The paper's task with a scalar decay. Its best answer hardly moves.",
+        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0), label="Regression, decay",
+        note="The paper's task with a scalar decay. Its best answer is constant: forget as fast as possible.",
     ),
     ArenaProblem(
-        "instruments", lambda seed: InstrumentalVariables(seed=seed), rates=(3e-3, 1.0), lengths=(3e-3, 0.5),
+        "instruments", lambda seed: InstrumentalVariables(seed=seed), rates=(0.01, 1.0), lengths=(5e-3, 0.3),
         label="Instrumental variables",
         note="Two-stage least squares whose structural parameter goes round a circle.",
     ),
     ArenaProblem(
-        "support", lambda seed: ChangingSupport(seed=seed), rates=(0.03, 300.0), lengths=(3e-3, 1.0),
+        "support", lambda seed: ChangingSupport(seed=seed), rates=(0.2, 30.0), lengths=(0.03, 2.0),
         label="Changing support",
         note="A penalty for each feature; which features matter changes one after the other.",
     ),
     ArenaProblem(
-        "families", lambda seed: SinusoidFamilies(seed=seed), rates=(1e-2, 30.0), lengths=(1e-3, 1.0),
+        "families", lambda seed: SinusoidFamilies(seed=seed), rates=(0.03, 3.0), lengths=(5e-3, 0.3),
         label="Families of sinusoids",
         note="Online meta-learning: a start that is shared by the tasks of a round, whose family drifts.",
     ),
     ArenaProblem(
-        "cosine", lambda seed: DriftingCosine(), rates=(1e-3, 3.0), lengths=(1e-3, 3.0), label="Oracle cosine",  # noqa: ARG005
+        "cosine", lambda seed: DriftingCosine(), rates=(0.02, 2.0), lengths=(0.02, 1.0), label="Oracle cosine",  # noqa: ARG005
         note="A gradient oracle without an inner problem: in place of FBO stands the oracle itself.",
     ),
 )  # fmt: skip

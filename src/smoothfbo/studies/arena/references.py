@@ -2,7 +2,7 @@
 the best constant λ in hindsight."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,8 @@ SAMPLED = 20  # rounds whose mean objective it minimises, at most
 class Constants(NamedTuple):
     """F_t at the recorded rounds; axes (seed, record)."""
 
-    still: np.ndarray  # at the initial λ
-    constant: np.ndarray  # at the λ with the smallest mean over these rounds
+    still: Any  # at the initial λ
+    constant: Any  # at the λ with the smallest mean over these rounds
 
 
 def smallest(

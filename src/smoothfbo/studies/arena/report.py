@@ -138,7 +138,7 @@ def _sections(
         ]
         table = Table("What does not apply", "And why.", ("method", "problem", "reason"), rows)
         yield Section("What does not apply", parts=[table], folded=True)
-    yield repeat_section({name: value for name, value in config.items() if name != "plugins"})
+    yield repeat_section({name: value for name, value in config.items() if name not in ("plugins", "failures")})
 
 
 def range_table(summary: Summary) -> Table:
