@@ -36,6 +36,17 @@ MUTATIONS = [
     ("hypergradients/adjoints.py", "values = batched(function.bind(state.params))", "values = batched(function.bind(jax.tree.map(lambda p: p / data.inner.size, state.params)))", HYPERGRADIENTS),
     ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(inner, state.adjoint, correction)", HYPERGRADIENTS),
     ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(state.inner, adjoint, correction)", HYPERGRADIENTS),
+    # replay and steps that find their length
+    ("hypergradients/replayed.py", "rows = (slot - ages) % slots", "rows = (slot - ages - 1) % slots", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "% jnp.minimum(state.rounds + 1, window)", "% window", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "optax.tree.where(usable, (history, rounds), (state.history, state.rounds))", "history, rounds", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)", "jnp.where(state.rounds + 1 == slots, 0, state.rounds + 1)", "library/test_replayed.py"),
+    ("adaptive.py", "-inner_product(gradient, direction) / jnp.where", "inner_product(gradient, direction) / jnp.where", "library/test_adaptive.py"),
+    ("adaptive.py", "own = gradients[0]", "own = gradients[-1]", "library/test_adaptive.py"),
+    ("adaptive.py", "kept * state.squares + (1 - kept) * means", "means", "library/test_adaptive.py"),
+    ("adaptive.py", "jax.tree.map(jnp.multiply, direction, shares)", "direction", "library/test_adaptive.py"),
+    ("adaptive.py", "jnp.isfinite(squared_norm(gradients)) & ", "", "library/test_adaptive.py"),
+    ("online.py", "optax.tree.where(finite, estimate.candidates, zeros)", "optax.tree.zeros_like(estimate.candidates)", "library/test_adaptive.py"),
     # corrections
     ("hypergradients/corrections.py", "unravel(v - solve_small(", "unravel(v + solve_small(", "library/test_corrections.py"),
     ("hypergradients/corrections.py", "return first + 0.5 * second", "return first + second", "library/test_corrections.py"),

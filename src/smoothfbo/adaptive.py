@@ -27,7 +27,7 @@ class AdaptiveState(NamedTuple):
 
 
 def adaptive_steps(
-    length: Number = 1e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.98
+    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.98
 ) -> optax.GradientTransformationExtraArgs:
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 

@@ -23,7 +23,7 @@ def smooth_fbo(
     project: Callable[[PyTree], PyTree] | None = None,
     windows: Sequence[int] = (1, 4, 16),
     correction: AbstractCorrection | None = None,
-    length: Number = 1e-2,
+    length: Number = 3e-2,
 ) -> Online:
     """An `Online` that finds its window and its step by itself: no window and no rate in units of gradients to choose.
 

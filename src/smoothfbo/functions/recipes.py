@@ -85,7 +85,9 @@ def _refuse_others(value: Any) -> None:
     for base in kind.__mro__:
         for place, (library, advice) in _OTHERS.items():
             if base.__module__.startswith(place):
-                raise TypeError(f"Network needs a recipe key -> Equinox module, got a {kind.__name__} of {library}: {advice}.")
+                raise TypeError(
+                    f"Network needs a recipe key -> Equinox module, got a {kind.__name__} of {library}: {advice}."
+                )
     if isinstance(getattr(value, "__wrapped__", None), eqx.Module):
         raise TypeError(
             "Network maps samples itself: return the module of one sample from make, without jax.vmap or jax.jit around "
