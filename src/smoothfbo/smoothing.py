@@ -191,9 +191,7 @@ def mixed_average(mix: Number, smoother: optax.GradientTransformation) -> optax.
     def init(params: PyTree) -> MixState:
         return MixState(smoother.init(params), jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params))
 
-    def update(
-        updates: PyTree, state: MixState, params: PyTree | None = None, **extra: Any
-    ) -> tuple[PyTree, MixState]:
+    def update(updates: PyTree, state: MixState, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, MixState]:
         smoothed, inner = optax.with_extra_args_support(smoother).update(updates, state.smoother, params, **extra)
 
         def blend(new: Array, average: Array) -> Array:

@@ -14,7 +14,6 @@ from smoothfbo.errors import renamed_attributes
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, check_data
 
-
 _NEEDS_VALUES = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,

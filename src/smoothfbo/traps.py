@@ -65,7 +65,9 @@ def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction
         )
 
 
-def check_broadcast(loss: Callable[..., Any], name: str, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree) -> None:
+def check_broadcast(
+    loss: Callable[..., Any], name: str, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree
+) -> None:
     """Refuse a loss that broadcasts the scalar which a `Linear` predicts by default against a vector of y."""
     for each in flow(loss, outer=outer, prediction=prediction, x=x, y=y).operations:
         shapes = [jnp.shape(atom.aval) for atom in each.equation.invars]
@@ -89,8 +91,8 @@ def remark(rounds: int, skipped: Any, oscillating: Any, gradient_norm: Any) -> N
             is_known = np.isfinite(gradient_norm).sum() > rounds / 2
             wrong = "update, though not their hypergradient," if is_known else "hypergradient"
         warnings.warn(
-            f"{int(skipped)} of {rounds} rounds were skipped because their {wrong} was not finite: λ stood still there. "
-            "Look at `finite`, the losses and the norms in the trace.",
+            f"{int(skipped)} of {rounds} rounds were skipped because their {wrong} was not finite: λ stood still "
+            "there. Look at `finite`, the losses and the norms in the trace.",
             stacklevel=3,
         )
     if 4 * int(oscillating) > rounds:

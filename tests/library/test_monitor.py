@@ -101,9 +101,7 @@ def test_rounds_that_are_not_finite_and_numbers_that_overflow(key):
 
 
 def test_without_the_monitor_nothing_is_carried_and_nothing_flagged(key):
-    algorithm = sf.Online(
-        estimator=sf.Oracle(lambda outer, data, key: outer), optimiser=optax.sgd(2.5), monitor=False
-    )
+    algorithm = sf.Online(estimator=sf.Oracle(lambda outer, data, key: outer), optimiser=optax.sgd(2.5), monitor=False)
     final, trace = sf.run(algorithm, lambda t, k: t, jnp.ones(2), rounds=30, key=key)
     assert final.learner.monitor is None
     assert not trace.oscillating.any()

@@ -170,9 +170,7 @@ def sparse_solution(outer):
     return theta
 
 
-@pytest.mark.parametrize(
-    "make", [lambda inner: sf.Implicit(inner, sf.ConjugateGradient(tolerance=1e-12)), sf.Unrolled]
-)
+@pytest.mark.parametrize("make", [lambda inner: sf.Implicit(inner, sf.ConjugateGradient(tolerance=1e-12)), sf.Unrolled])
 def test_an_elastic_net(make):
     """Against central differences of the fully solved problem."""
     outer = np.array([0.05, 0.2, 0.1])
@@ -295,7 +293,9 @@ def test_bad_penalties():
         estimate(sf.Implicit(trained(1, lambda params, outer: params**2)))
     with pytest.raises(ValueError, match=r"penalty cannot be evaluated at params=.*\[3\]"):
         estimate(sf.Implicit(trained(1, lambda params, outer: jnp.sum(params * outer["other"]))))
-    with pytest.raises(ValueError, match=r"ridge must be a number or a vector of 3 numbers, .* got one of shape \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"ridge must be a number or a vector of 3 numbers, .* got one of shape \(2,\)"
+    ):
         estimate(sf.Implicit(sf.Linear(phi, ridge=[0.1, 0.2])))
     with pytest.raises(ValueError, match=r"a vector of 4 numbers, .* and the last for the bias, .* \(3,\)"):
         estimate(sf.Implicit(linear(bias=True)))

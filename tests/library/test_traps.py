@@ -66,7 +66,9 @@ def test_a_source_that_uses_neither_round_nor_key(source):
         lambda round, key: jax.random.normal(key, (3,)),
         lambda round, key: jnp.asarray(TABLE)[round],
         lambda round, key: jnp.sin(jnp.asarray(TABLE)) * round.astype(float),
-        lambda round, key: jax.lax.scan(lambda c, _: (c + round, c), jnp.zeros((), jnp.int32), length=3)[1].astype(float),
+        lambda round, key: jax.lax.scan(lambda c, _: (c + round, c), jnp.zeros((), jnp.int32), length=3)[1].astype(
+            float
+        ),
         lambda round, key: np.random.default_rng(5).normal(size=3) + jax.random.normal(key),  # the same again
         lambda round, key: jnp.concatenate([jnp.asarray(TABLE)[0], jax.random.uniform(key, (2,))]),
         lambda round, key: sf.Round(jax.random.normal(key)),
@@ -229,7 +231,7 @@ def test_a_run_that_oscillates():
                 final, trace = sf.run(algorithm, data, jnp.ones(2), rounds=150, key=KEY)
             assert bool(trace.finite.all())
             assert np.abs(final.learner.outer).max() > 50
-            jax.jit(lambda key: sf.run(algorithm, data, jnp.ones(2), rounds=150, key=key))(KEY)  # traced: silent
+    jax.jit(lambda key: sf.run(algorithm, data, jnp.ones(2), rounds=150, key=key))(KEY)  # traced: silent
 
 
 # Networks

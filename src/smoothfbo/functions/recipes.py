@@ -57,8 +57,8 @@ def is_random(function: Any) -> bool:
         return False
     if key.default is inspect.Parameter.empty:
         raise TypeError(
-            "A network that takes a key must do without it as well, for predictions and hypergradients: write key=None, "
-            "and let nothing be random where it is None."
+            "A network that takes a key must do without it as well, for predictions and hypergradients: write "
+            "key=None, and let nothing be random where it is None."
         )
     # All of Equinox's own layers take a key; those with a flag `inference` use it.
     is_plain = isinstance(function, eqx.Module) and type(function).__module__.startswith("equinox.")
@@ -85,11 +85,13 @@ def _refuse_others(value: Any) -> None:
     for base in kind.__mro__:
         for place, (library, advice) in _OTHERS.items():
             if base.__module__.startswith(place):
-                raise TypeError(f"Network needs a recipe key -> Equinox module, got a {kind.__name__} of {library}: {advice}.")
+                raise TypeError(
+                    f"Network needs a recipe key -> Equinox module, got a {kind.__name__} of {library}: {advice}."
+                )
     if isinstance(getattr(value, "__wrapped__", None), eqx.Module):
         raise TypeError(
-            "Network maps samples itself: return the module of one sample from make, without jax.vmap or jax.jit around "
-            "it, which hide its parameters."
+            "Network maps samples itself: return the module of one sample from make, without jax.vmap or jax.jit "
+            "around it, which hide its parameters."
         )
 
 
