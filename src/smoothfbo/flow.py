@@ -63,8 +63,9 @@ def _called(equation: Any) -> Any:
         return None
     called = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     called = getattr(called, "jaxpr", called)
-    fits = called is not None and len(called.invars) == len(equation.invars)
-    return called if fits and len(called.outvars) == len(equation.outvars) else None
+    if called is None or len(called.invars) != len(equation.invars) or len(called.outvars) != len(equation.outvars):
+        return None
+    return called
 
 
 def _is_literal(atom: Any) -> bool:

@@ -10,7 +10,7 @@ about a point with a sum of W that keeps falling, whatever the optimiser, the wi
 that answers too strongly or too late, as a window does beyond α·L·w = π²/2, climbs higher in every period.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
@@ -38,8 +38,12 @@ class Monitor(NamedTuple):
 def first_monitor(outer: PyTree) -> Monitor:
     """Before the first round. Every part is a buffer of its own, so that a state can be donated."""
     dtype = squared_norm(outer).dtype
-    zeros = [jnp.zeros((), dtype) for _ in range(3)]
-    return Monitor(optax.tree.zeros_like(outer), *zeros, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+
+    def zero(dtype: Any = dtype) -> Array:
+        return jnp.zeros((), dtype)
+
+    move = optax.tree.zeros_like(outer)
+    return Monitor(move, zero(), zero(), zero(), moves=zero(jnp.int32), oscillating=zero(jnp.int32))
 
 
 def observe(monitor: Monitor | None, gradient: PyTree, move: PyTree) -> tuple[Monitor | None, Bool[Array, ""]]:

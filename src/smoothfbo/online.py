@@ -248,8 +248,9 @@ def run(
 
 def _remark(before: State, after: State, rounds: int, trace: Any) -> None:
     """What deserves a sentence at the end of a run."""
-    none = jnp.zeros((), jnp.int32)
-    oscillating = none if after.monitor is None else after.monitor.oscillating - before.monitor.oscillating
+    oscillating = jnp.zeros((), jnp.int32)
+    if before.monitor is not None and after.monitor is not None:
+        oscillating = after.monitor.oscillating - before.monitor.oscillating
     gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
     traps.remark(rounds, after.skipped - before.skipped, oscillating, gradient_norm)
 

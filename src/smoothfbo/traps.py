@@ -93,8 +93,8 @@ def remark(rounds: int, skipped: Any, oscillating: Any, gradient_norm: Any) -> N
             is_known = np.isfinite(gradient_norm).sum() > rounds / 2
             wrong = "update, though not their hypergradient," if is_known else "hypergradient"
         warnings.warn(
-            f"{int(skipped)} of {rounds} rounds were skipped because their {wrong} was not finite: λ stood still there. "
-            "Look at `finite`, the losses and the norms in the trace.",
+            f"{int(skipped)} of {rounds} rounds were skipped because their {wrong} was not finite: λ stood still "
+            "there. Look at `finite`, the losses and the norms in the trace.",
             stacklevel=3,
         )
     if 4 * int(oscillating) > rounds:

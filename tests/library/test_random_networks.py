@@ -146,10 +146,10 @@ class Normalised(eqx.Module):
 @pytest.mark.usefixtures("as_users_call")
 def test_what_is_refused(key):
     assert sf.Network(lambda key: Own(jnp.ones(2)), optax.sgd(0.1), 1).is_random
-    with pytest.raises(TypeError, match="A network that takes a key must do without it as well, .* write key=None"):
+    with pytest.raises(TypeError, match=r"A network that takes a key must do without it as well, .* write key=None"):
         sf.Network(lambda key: Demanding(jnp.ones(2)), optax.sgd(0.1), 1)
     for make in (Normalised, lambda key: eqx.nn.make_with_state(Normalised)(key)):
-        with pytest.raises(TypeError, match="changes its own state .* equinox.nn.LayerNorm or GroupNorm"):
+        with pytest.raises(TypeError, match=r"changes its own state .* equinox.nn.LayerNorm or GroupNorm"):
             sf.Network(make, optax.sgd(0.1), 1)
     sf.Network(lambda key: eqx.nn.Sequential([eqx.nn.LayerNorm(2), eqx.nn.Linear(2, "scalar", key=key)]),
                optax.sgd(0.1), 1)  # fmt: skip

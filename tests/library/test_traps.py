@@ -231,7 +231,7 @@ def test_a_run_that_oscillates():
                 final, trace = sf.run(algorithm, data, jnp.ones(2), rounds=150, key=KEY)
             assert bool(trace.finite.all())
             assert np.abs(final.learner.outer).max() > 50
-            jax.jit(lambda key: sf.run(algorithm, data, jnp.ones(2), rounds=150, key=key))(KEY)  # traced: silent
+    jax.jit(lambda key: sf.run(algorithm, data, jnp.ones(2), rounds=150, key=key))(KEY)  # traced: silent
 
 
 # Networks

@@ -152,7 +152,7 @@ class Network(AbstractFunction):
         return self.penalty is not None and takes_outer(self.penalty)
 
     def at(self, outer: PyTree) -> "Network":
-        if not self.depends_on_outer:
+        if self.penalty is None or not self.depends_on_outer:
             return self
         return eqx.tree_at(lambda network: network.penalty, self, PenaltyAt(self.penalty, outer))
 

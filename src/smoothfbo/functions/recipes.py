@@ -57,8 +57,8 @@ def is_random(function: Any) -> bool:
         return False
     if key.default is inspect.Parameter.empty:
         raise TypeError(
-            "A network that takes a key must do without it as well, for predictions and hypergradients: write key=None, "
-            "and let nothing be random where it is None."
+            "A network that takes a key must do without it as well, for predictions and hypergradients: write "
+            "key=None, and let nothing be random where it is None."
         )
     # All of Equinox's own layers take a key; those with a flag `inference` use it.
     is_plain = isinstance(function, eqx.Module) and type(function).__module__.startswith("equinox.")
@@ -90,8 +90,8 @@ def _refuse_others(value: Any) -> None:
                 )
     if isinstance(getattr(value, "__wrapped__", None), eqx.Module):
         raise TypeError(
-            "Network maps samples itself: return the module of one sample from make, without jax.vmap or jax.jit around "
-            "it, which hide its parameters."
+            "Network maps samples itself: return the module of one sample from make, without jax.vmap or jax.jit "
+            "around it, which hide its parameters."
         )
 
 

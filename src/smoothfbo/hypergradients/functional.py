@@ -50,8 +50,8 @@ class Functional(AbstractInnerEstimator):
 
         ∇F(λ) = ∂_λ L_out + mean ∂_λ [∂_v ℓ_in(λ, h(x), x, y)ᵀ a(x)] + ∂_λ [∇_θ R(θ, λ)ᵀ w].
 
-    Elsewhere w would have to solve the linear system of `Implicit`, so `Functional` refuses: use `Implicit` or `Unrolled`,
-    or write the penalty as a part of ℓ_in that depends on the prediction.
+    Elsewhere w would have to solve the linear system of `Implicit`, so `Functional` refuses: use `Implicit` or
+    `Unrolled`, or write the penalty as a part of ℓ_in that depends on the prediction.
 
     **Arguments:**
 
