@@ -236,7 +236,9 @@ def test_the_page_is_made_of_stored_files(tables, tmp_path):
     page = report.build(tmp_path).read_text()
     assert "SmoothFBO" in page
     assert ">1 of 2<" in page  # frozen lanes
-    assert {path.name for path in (tmp_path / "figures").iterdir()} >= {"drifting_return.png", "drifting_angle.png"}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} >= {
+        "drifting_return.png", "drifting_angle.png", "drifting_interval.png"
+    }  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")

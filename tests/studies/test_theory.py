@@ -68,10 +68,10 @@ def test_theory_writes_checks_metrics_and_figures(finished):
         assert word in names
     assert all(check["holds"] is not False for check in summary["checks"])
     lanes = pd.read_parquet(folder / "metrics.parquet")
-    assert len(lanes) == 3 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
+    assert len(lanes) == 4 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
     assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        "bound.png", "decomposition.png", "growth.png", "trade_off.png"
+        "bound.png", "decomposition.png", "growth.png", "growth_bias.png", "trade_off.png"
     }  # fmt: skip
     assert not list(folder.glob(".*"))
     config = json.loads((folder / "config.json").read_text())

@@ -159,8 +159,8 @@ class DriftingRegression(AbstractTestbed):
         raise self._unknown("a λ to start from")
 
     def project(self, outer: Array) -> Array:
-        """Onto λ ≥ 0."""
-        return jnp.maximum(outer, 0)
+        """Onto λ ≥ 0; logarithms of weights are free."""
+        return outer if self.weighting is log_weights else jnp.maximum(outer, 0)
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""

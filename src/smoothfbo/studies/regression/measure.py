@@ -33,7 +33,7 @@ TOTALS = {
     "error": "error_squared",
 }
 COMMON_WINDOW = 100  # every lane is also scored by BLR_100, whatever its own window: that can be compared
-LATE_MEANS = ("excess", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
+LATE_MEANS = ("excess", "excess_newest", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
 PROBED = ("bias_given_past", "noise_given_past", "bias_given_fits", "noise_given_fits")
 HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "curvature", "skipped")
 MOST_LAGS = 100  # of lanes whose curvature is measured: a Hessian is kept for every round
@@ -66,7 +66,8 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
         own = {name: values[index] for name, values in records.items()}
         columns = measure_lane(config, Lane(**keys), own)
         lanes.append(keys | headlines(columns, own) | {"curvature": largest_curvature(config, Lane(**keys), own)})
-        kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
+        with np.errstate(over="ignore"):  # a lane that ran away is infinite in the table, too
+            kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
         rounds.append(pd.DataFrame({**keys, "round": own["round"][:: config.record_every], **kept}))
     return Measured({"metrics": _compact(pd.concat(rounds, ignore_index=True)), "lanes": pd.DataFrame(lanes)})
 
@@ -96,6 +97,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
     return {
         **{name: np.asarray(records[name], float) for name in ("outer_loss", "inner_loss", "skipped")},
         "excess": np.asarray(value, float),
+        "excess_newest": np.asarray(now[:, 0, 0], float),  # with all weight on the newest batch: K_t[0, 0]
         "scale": np.sum(np.asarray(records["outer"], float).reshape(len(outers), -1), axis=1),
         **squares,
         "proxy": np.cumsum(squares["used_squared"]),

@@ -92,7 +92,7 @@ def make_algorithm(
         stream.problem(),
         make_hypergradient(config, shape, numbers, stream),
         optimiser,
-        project=None if shape.weights == "log" else optax.projections.projection_non_negative,
+        project=stream.project,
     )
 
 

@@ -53,7 +53,7 @@ def biased_oracle(problem: DriftingCosine, bias: Array, decay: Array) -> Oracle:
     unbiased = problem.oracle().gradient
 
     def draw(outer: Array, round: Array, key: Array) -> Array:
-        length = bias * (round + 1.0).astype(outer.dtype) ** -decay
+        length = bias * (round + 1).astype(outer.dtype) ** -decay
         return unbiased(outer, round, key) + length / jnp.sqrt(jnp.asarray(problem.dimension, outer.dtype))
 
     return Oracle(draw)
