@@ -18,7 +18,7 @@ class ArenaConfig:
     """
 
     problems: tuple[str, ...] = ()
-    """Names of problems, or nothing for all: regression, decay, sources, instruments, support, corruption, families,
+    """Names of problems, or nothing for all: regression, decay, sources, instruments, support, families, corruption,
     cosine."""
     methods: tuple[str, ...] = ()
     """Names of methods, or nothing for all: fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-4, corrected-fbo, aid,

@@ -68,6 +68,8 @@ class ArenaProblem:
     - `build`: `(seed, **knobs) -> AbstractTestbed`. The seed is a traced integer and draws the instance.
     - `rates`: the smallest and the largest rate to try with plain steps, λ − rate·g̃.
     - `lengths`: the same for normalised steps, λ − length·g̃/‖g̃‖.
+    - `without`: names of methods that would take too long on it.
+    - `stride`: where the exact objective costs more than learning, it is evaluated so many times less often.
     """
 
     name: str
@@ -76,6 +78,8 @@ class ArenaProblem:
     lengths: tuple[float, float]
     label: str = ""
     note: str = ""
+    without: tuple[str, ...] = ()
+    stride: int = 1
 
     def __post_init__(self) -> None:
         _require_name("ArenaProblem", self.name)

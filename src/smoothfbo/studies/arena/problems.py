@@ -12,6 +12,7 @@ from smoothfbo.testbeds import (
     DriftingRegression,
     InstrumentalVariables,
     MovingSources,
+    RotatingCorruption,
     Sinusoidal,
     SinusoidFamilies,
 )
@@ -22,6 +23,11 @@ def regression(weighting: Weighting, seed: Any) -> DriftingRegression:
     """The paper's, with fewer lags and samples: its network makes it the dearest problem by far."""
     drift = Sinusoidal(2.0, 0.05)
     return DriftingRegression(jax.random.key(seed), drift, inputs=3, lags=4, batch=8, width=16, weighting=weighting)
+
+
+def corruption(seed: Any) -> RotatingCorruption:
+    """Small, because every evaluation of the exact objective solves a logistic regression."""
+    return RotatingCorruption(components=6, training=150, clean=150, batch=32, seed=seed)
 
 
 PROBLEMS = (
@@ -53,6 +59,12 @@ PROBLEMS = (
         "families", lambda seed: SinusoidFamilies(seed=seed), rates=(0.03, 3.0), lengths=(5e-3, 0.3),
         label="Families of sinusoids",
         note="Online meta-learning: a start that is shared by the tasks of a round, whose family drifts.",
+    ),
+    ArenaProblem(
+        "corruption", corruption, rates=(3.0, 300.0), lengths=(0.1, 5.0), stride=5, without=("exact",),
+        label="Rotating corruption",
+        note="Hyper-cleaning of real digits: groups of labels are wrong in turn. Judged on clean data, in every fifth "
+        "of the recorded rounds.",
     ),
     ArenaProblem(
         "cosine", lambda seed: DriftingCosine(), rates=(0.02, 2.0), lengths=(0.02, 1.0), label="Oracle cosine",  # noqa: ARG005

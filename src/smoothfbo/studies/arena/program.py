@@ -13,11 +13,12 @@ import optax
 from jaxtyping import Array, PyTree
 
 from smoothfbo.algebra import norm, squared_norm
+from smoothfbo.errors import UsageError
 from smoothfbo.harness.study import Program
 from smoothfbo.hypergradients import Oracle
 from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.source import AbstractSource, RoundNumbers
-from smoothfbo.studies.arena.config import ArenaConfig
+from smoothfbo.studies.arena.config import CHUNKS, ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
 from smoothfbo.studies.arena.grid import Lane, lanes
 from smoothfbo.types import Number
@@ -83,6 +84,11 @@ def grouped(config: ArenaConfig, problem: ArenaProblem, parts: list[Part], prefi
 def _program(
     config: ArenaConfig, problem: ArenaProblem, structure: Structure, parts: list[Part], prefix: str
 ) -> Program:
+    rounds = config.record_every * problem.stride
+    if config.chunk % rounds:
+        step = CHUNKS * rounds
+        raise UsageError(f"`rounds` must be a multiple of {step} for the problem {problem.name}, got {config.rounds}.")
+
     def make(numbers: Numbers) -> tuple[Any, Online, AbstractSource]:
         return contest(problem, structure, numbers)
 
@@ -92,11 +98,11 @@ def _program(
 
     def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
         testbed, algorithm, source = make(numbers)
-        return jax.lax.scan(
-            lambda state, _: block(testbed, algorithm, source, state, config.record_every),
-            state,
-            length=config.chunk // config.record_every,
-        )
+
+        def one(state: RunState, _: None) -> tuple[RunState, dict[str, Array]]:
+            return block(testbed, algorithm, source, state, rounds)
+
+        return jax.lax.scan(one, state, length=config.chunk // rounds)
 
     names = dict.fromkeys(part.method.name for part in parts)
     window = "" if structure.window is None else f", w = {structure.window}"

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from smoothfbo.algebra import norm
 from smoothfbo.studies.arena.entries import ArenaProblem
@@ -46,24 +46,19 @@ def constants(problem: ArenaProblem, seeds: np.ndarray, rounds: np.ndarray) -> C
     def one(seed: Array) -> Constants:
         testbed = problem.build(seed)
 
-        def along(outer: PyTree, times: Array) -> Array:
+        def along(outer: PyTree) -> Array:
             return jax.vmap(testbed.objective, in_axes=(0, None))(times, outer)
 
         initial = testbed.project(testbed.initial())
-        sampled = times[:: -(-len(rounds) // SAMPLED)]
-        best = best_constant(lambda outer: jnp.mean(along(outer, sampled)), testbed.project, initial, problem.lengths)
-        return Constants(along(initial, times), along(best, times))
+        sampled = times[:: -(-len(rounds) // max(4, SAMPLED // problem.stride))]
+        best = best_constant(testbed, sampled, problem.lengths, max(20, STEPS // problem.stride))
+        return Constants(along(initial), along(best))
 
     found = jax.jit(lambda seeds: jax.lax.map(one, seeds))(jnp.asarray(seeds, jnp.uint32))
     return Constants(*(np.asarray(values, float) for values in found))
 
 
-def best_constant(
-    mean: Callable[[PyTree], Float[Array, ""]],
-    project: Callable[[PyTree], PyTree],
-    initial: PyTree,
-    lengths: tuple[float, float],
-) -> PyTree:
+def best_constant(testbed: Any, times: Int[Array, " rounds"], lengths: tuple[float, float], steps: int) -> PyTree:
     """argmin over λ of the mean of F_t(λ), by projected descent along its exact gradient g:
 
         λ ← Proj(λ − s/√k · g/‖g‖),  k = 1, 2, …
@@ -71,19 +66,23 @@ def best_constant(
     from several first lengths s; the best point that any of them meets.
     """
     dtype = jnp.result_type(float)
+    initial = testbed.project(testbed.initial())
+
+    def mean(function: Callable[..., PyTree], outer: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), jax.vmap(function, in_axes=(0, None))(times, outer))
 
     def descend(length: Array) -> tuple[PyTree, Array]:
         def step(carry: tuple[PyTree, PyTree, Array], k: Array) -> tuple[tuple[PyTree, PyTree, Array], None]:
             outer, best, lowest = carry
-            value, gradient = jax.value_and_grad(mean)(outer)
+            value, gradient = mean(testbed.objective, outer), mean(testbed.gradient, outer)
             best, lowest = optax.tree.where(value < lowest, outer, best), jnp.minimum(lowest, value)
             size = norm(gradient)
             factor = length / jnp.sqrt(k) / jnp.where(size > 0, size, 1)
             moved = jax.tree.map(lambda leaf, slope: leaf - factor.astype(leaf.dtype) * slope, outer, gradient)
-            return (project(moved), best, lowest), None
+            return (testbed.project(moved), best, lowest), None
 
         start = initial, initial, jnp.asarray(jnp.inf, dtype)
-        (_, best, lowest), _ = jax.lax.scan(step, start, 1 + jnp.arange(STEPS, dtype=dtype))
+        (_, best, lowest), _ = jax.lax.scan(step, start, 1 + jnp.arange(steps, dtype=dtype))
         return best, lowest
 
     points, values = jax.vmap(descend)(jnp.asarray(np.geomspace(*lengths, STARTS), dtype))
