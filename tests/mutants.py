@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, OPTIMISERS, MONITOR = (
+HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, OPTIMISERS, MONITOR, TRAPS, RANDOM = (
     "library/test_hypergradients.py",
     "library/test_online_methods.py",
     "library/test_steps.py",
@@ -25,6 +25,8 @@ HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, 
     "library/test_penalties.py",
     "library/test_optimisers.py",
     "library/test_monitor.py",
+    "library/test_traps.py",
+    "library/test_random_networks.py",
 )
 PADDING = "library/test_padding.py"
 
@@ -157,6 +159,16 @@ MUTATIONS = [
     ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "inner_product(gradient, monitor.move)", MONITOR),
     ("monitor.py", "jnp.nan_to_num(0.5", "jnp.asarray(0.5", MONITOR),
     ("monitor.py", "monitor.lowered + jnp.maximum(-level, 0)", "monitor.lowered", MONITOR),
+    # mistakes that would run
+    ("traps.py", "if not _same_constants(first.constants, second.constants):", "if False:", TRAPS),
+    ("traps.py", "    if not any(first.outputs):", "    if False:", TRAPS),
+    ("traps.py", "    return not fills", "    return True", TRAPS),
+    ("traps.py", 'or "outer" not in operation.inputs[0]', "", TRAPS),
+    ("traps.py", 'has_scalar and marks == {"y"}', 'has_scalar and "y" in marks', TRAPS),
+    ("flow.py", "outputs = _follow(called, inputs, operations)", "outputs = [frozenset()] * len(equation.outvars)", TRAPS),
+    # networks that are random
+    ("functions/network.py", "return eqx.nn.inference_mode(module) if self.is_random else module", "return module", RANDOM),
+    ("functions/recipes.py", "keys = jax.random.split(self.key, jax.tree.leaves(xs)[0].shape[0])", "keys = jax.numpy.stack([self.key] * jax.tree.leaves(xs)[0].shape[0])", RANDOM),
     # what is called converged
     ("functions/base.py", "jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)", "ratio(remainder, scale)", HYPERGRADIENTS),
     ("functions/base.py", "jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))", "jax.grad(term.mean_at)(predictions)", HYPERGRADIENTS),

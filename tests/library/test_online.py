@@ -135,7 +135,7 @@ def test_seeds_differ_in_initialisation_and_in_data(key):
     assert not np.array_equal(one.source.y, other.source.y)
     assert not np.array_equal(one.key, other.key)
     # inner and adjoint do not share their initialisation either
-    inner, adjoint = one.learner.estimator
+    inner, adjoint = one.learner.estimator[:2]
     assert not np.array_equal(jax.tree.leaves(inner.params)[0], jax.tree.leaves(adjoint.params)[0])
 
 
