@@ -147,6 +147,7 @@ MUTATIONS = [
     ("testbeds/base.py", "self.objective(round, outer) - self.objective(round, self.best(round))", "self.objective(round, outer)", PROTOCOL),
     ("testbeds/drift.py", "jnp.sqrt(half / 2) * draw", "jnp.sqrt(half) * draw", "testbeds/test_drifts.py"),
     ("testbeds/drift.py", "jnp.maximum(quarters - done - self.calm, 0)", "jnp.maximum(quarters - done, 0)", "testbeds/test_drifts.py"),
+    ("testbeds/line.py", "falls = function(left) > function(right)", "falls = function(left) < function(right)", PROTOCOL),
     ("testbeds/sources.py", "self.position(round) - lead", "self.position(round) + lead", "testbeds/test_sources.py"),
     ("testbeds/sources.py", "sources * shares(outer)[y[\"source\"]]", "shares(outer)[0]", PROTOCOL),
     ("testbeds/instruments.py", "(v - outer @ y.treatment) ** 2", "(v - 2 * outer @ y.treatment) ** 2", PROTOCOL),
@@ -158,7 +159,7 @@ MUTATIONS = [
     ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
     ("testbeds/corruption.py", "return -jax.grad(lambda outer: jnp.sum(slope", "return jax.grad(lambda outer: jnp.sum(slope", "testbeds/test_corruption.py"),
     ("testbeds/corruption.py", "(1 - share) * truth + share * following", "share * truth + (1 - share) * following", "testbeds/test_corruption.py"),
-    ("testbeds/corruption.py", "self.rate * self.is_corrupted(round)[group]", "self.rate * ~self.is_corrupted(round)[group]", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "rows] + wrong.astype(", "rows] - wrong.astype(", "testbeds/test_corruption.py"),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),

@@ -15,6 +15,7 @@ from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.line import smallest_on_line
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
 
@@ -173,11 +174,16 @@ class DriftingRegression(AbstractTestbed):
         """The weights per lag with the smallest F_t: the shares π ≥ 0, Σπ = 1, that minimise πᵀ K_t π.
 
         Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
-        truths comes closer to f_t; a drift that comes back has such mixtures.
+        truths comes closer to f_t; a drift that comes back has such mixtures. The best decay is found on a grid up to
+        λ = 30, which stands for all weight on the newest batch, and refined.
         """
-        if self.weighting is not per_lag:
-            raise self._unknown("the best λ")
-        return smallest_on_simplex(self.discrepancy(round))
+        discrepancy = self.discrepancy(round)
+        if self.weighting is per_lag:
+            return smallest_on_simplex(discrepancy)
+        if self.weighting is decay:
+            rates = jnp.append(jnp.zeros(1, discrepancy.dtype), jnp.geomspace(1e-3, 30.0, 100, dtype=discrepancy.dtype))
+            return smallest_on_line(lambda rate: excess(decay, discrepancy, rate), rates)
+        raise self._unknown("the best λ")
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
