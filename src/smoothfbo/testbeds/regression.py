@@ -15,10 +15,9 @@ from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.line import smallest_on_line
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
-
-GRID = 65  # points of the search for the best decay
 
 Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
 
@@ -206,22 +205,16 @@ class DriftingRegression(AbstractTestbed):
         """The weights per lag with the smallest F_t: the shares π ≥ 0, Σπ = 1, that minimise πᵀ K_t π.
 
         Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
-        truths comes closer to f_t; a drift that comes back has such mixtures.
+        truths comes closer to f_t; a drift that comes back has such mixtures. The best decay is found on a grid up to
+        λ = 30, which stands for all weight on the newest batch, and refined.
         """
+        discrepancy = self.discrepancy(round)
+        if self.weighting is per_lag:
+            return smallest_on_simplex(discrepancy)
         if self.weighting is decay:
-            return self._best_decay(self.discrepancy(round))
-        if self.weighting is not per_lag:  # logarithms of shares that are zero are not finite
-            raise self._unknown("the best λ")
-        return smallest_on_simplex(self.discrepancy(round))
-
-    def _best_decay(self, discrepancy: Float[Array, "lags lags"]) -> Float[Array, ""]:
-        """The best λ ≥ 0, by a search over e^{−λ} in [e⁻²⁰, 1]: on a grid, and on finer ones around the best point."""
-        best, ends = jnp.zeros(()), jnp.exp(jnp.asarray([-20.0, 0.0], discrepancy.dtype))
-        for _ in range(3):
-            factors = jnp.linspace(ends[0], ends[1], GRID, dtype=discrepancy.dtype)
-            place = jnp.argmin(jax.vmap(lambda factor: excess(decay, discrepancy, -jnp.log(factor)))(factors))
-            best, ends = factors[place], factors[jnp.clip(jnp.stack([place - 1, place + 1]), 0, GRID - 1)]
-        return -jnp.log(best)
+            rates = jnp.append(jnp.zeros(1, discrepancy.dtype), jnp.geomspace(1e-3, 30.0, 100, dtype=discrepancy.dtype))
+            return smallest_on_line(lambda rate: excess(decay, discrepancy, rate), rates)
+        raise self._unknown("the best λ")
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
