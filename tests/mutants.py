@@ -153,7 +153,7 @@ MUTATIONS = [
     ("functions/linear.py", "return 0.5 * inner_product(params, jax", "return inner_product(params, jax", PENALTIES),
     # the optimisers and the monitor
     ("online.py", "jnp.where(finite, estimate.outer_loss, jnp.inf)", "estimate.outer_loss", OPTIMISERS),
-    ("online.py", "value=value, grad=gradient)", "value=0.5 * value, grad=gradient)", OPTIMISERS),
+    ("online.py", "known = {\"value\": value, \"grad\": gradient}", "known = {\"value\": 0.5 * value, \"grad\": gradient}", OPTIMISERS),
     ("smoothing.py", "state.smoother, params, **extra)", "state.smoother, params)", OPTIMISERS),
     ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "monitor.slope", MONITOR),
     ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "inner_product(gradient, monitor.move)", MONITOR),
