@@ -49,7 +49,7 @@ ESTIMATORS = {
     "single loop": lambda: sf.SingleLoop(network(1), 0.1),
     "storm": lambda: sf.Storm(network(1), 0.1, 0.5, batch_size=4),
     "first order": lambda: sf.FirstOrder(network(), 10.0, growth=0.1),
-    "re-evaluated": lambda: sf.Reevaluated(ESTIMATORS["functional, linear"](), 3, 0.9),
+    "re-evaluated": lambda: sf.Reevaluated(ESTIMATORS["functional, linear"](), 3, 0.9, refit=True),
 }
 
 
@@ -138,7 +138,7 @@ def test_seeds_differ_in_initialisation_and_in_data(key):
     assert not np.array_equal(one.source.y, other.source.y)
     assert not np.array_equal(one.key, other.key)
     # inner and adjoint do not share their initialisation either
-    inner, adjoint = one.learner.estimator
+    inner, adjoint = one.learner.estimator[:2]
     assert not np.array_equal(jax.tree.leaves(inner.params)[0], jax.tree.leaves(adjoint.params)[0])
 
 
@@ -251,7 +251,7 @@ def test_every_round_draws_its_own_mini_batches(key):
     """The same data and λ in every round: the estimates differ because their mini-batches do, and so do the data."""
     data = ridge_data(Ridge.draw(2))
     algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear(), batch_size=5), optax.set_to_zero())
-    _, trace = sf.run(algorithm, lambda t, k: data, jnp.zeros(3), rounds=20, key=key)
+    _, trace = sf.run(algorithm, sf.RepeatedSource(data), jnp.zeros(3), rounds=20, key=key)
     assert len(np.unique(trace.gradient_norm)) == 20
     seen = sf.Online(None, sf.Oracle(lambda outer, data, key: data * outer), optax.set_to_zero())
     _, trace = sf.run(seen, lambda t, k: jax.random.normal(k), jnp.ones(1), rounds=20, key=key)
@@ -279,7 +279,7 @@ def test_a_stationary_stream_converges_to_the_offline_solution(key):
             hypergradient,
             optax.chain(sf.window_average(5, normalise="filled"), optax.sgd(0.3)),
         )
-        final, trace = sf.run(algorithm, lambda t, k: data, jnp.zeros(3), rounds=3000, key=key)
+        final, trace = sf.run(algorithm, sf.RepeatedSource(data), jnp.zeros(3), rounds=3000, key=key)
         assert np.linalg.norm(ridge.hypergradient(np.asarray(final.learner.outer))) < 1e-8
         np.testing.assert_allclose(trace.outer_loss[-1], ridge.objective(np.asarray(final.learner.outer)))
 
@@ -496,7 +496,7 @@ def test_networks_whose_initialisation_looks_at_the_input_can_be_vmapped(key):
         pair = sf.Network.from_pair(init, lambda params, x: params @ x, optax.sgd(0.01), 1)
         module = sf.Network(lambda key: Scaled(key, scale), optax.sgd(0.01), 1)
         algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(pair, module), optax.sgd(0.1))
-        return sf.start(algorithm, lambda t, k: ridge_data(Ridge.draw(3)), jnp.zeros(3), key).learner.estimator
+        return sf.start(algorithm, sf.RepeatedSource(ridge_data(Ridge.draw(3))), jnp.zeros(3), key).learner.estimator
 
     lanes = jax.jit(jax.vmap(lane))(keys, scales)
     for i in range(2):

@@ -64,7 +64,7 @@ ESTIMATORS = [
     lambda like: sf.SingleLoop(network(like), 0.1),
     lambda like: sf.Storm(network(like, 1), 0.1, 0.5),
     lambda like: sf.FirstOrder(network(like), 2.0),
-    lambda like: sf.Reevaluated(sf.Functional(network(like), network(like)), 3),
+    lambda like: sf.Reevaluated(sf.Explicit(network(like)), 3),
 ]
 
 

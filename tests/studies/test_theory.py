@@ -25,9 +25,9 @@ from smoothfbo.harness import folders
 from smoothfbo.studies.theory import program as theory
 from smoothfbo.studies.theory import report
 from smoothfbo.studies.theory.config import TheoryConfig
-from smoothfbo.studies.theory.growth import growth_slopes
+from smoothfbo.studies.theory.growth import BIASES, biased_oracle, growth_slopes
 from smoothfbo.studies.theory.statements import Judge, judge_statements
-from smoothfbo.testbeds import FiniteBilevel
+from smoothfbo.testbeds import DriftingCosine, FiniteBilevel
 
 SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0", "0.05",
          "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
@@ -68,10 +68,10 @@ def test_theory_writes_checks_metrics_and_figures(finished):
         assert word in names
     assert all(check["holds"] is not False for check in summary["checks"])
     lanes = pd.read_parquet(folder / "metrics.parquet")
-    assert len(lanes) == 3 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
+    assert len(lanes) == 4 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
     assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        "bound.png", "decomposition.png", "growth.png", "trade_off.png"
+        "bound.png", "decomposition.png", "growth.png", "growth_bias.png", "trade_off.png"
     }  # fmt: skip
     assert not list(folder.glob(".*"))
     config = json.loads((folder / "config.json").read_text())
@@ -174,10 +174,22 @@ def test_verdicts_notice_violations():
 def test_slopes_are_those_of_power_laws():
     rounds = np.repeat([100, 1000, 10_000], 3)
     frame = pd.DataFrame({
-        "drift": "T", "step": "1/L", "exponent": 0.5, "rounds": rounds, "lane": np.tile(np.arange(3), 3),
+        "drift": "T", "step": "1/L", "bias": "none", "exponent": 0.5, "rounds": rounds,
+        "lane": np.tile(np.arange(3), 3),
         "regret_per_round": np.tile([1.0, 2.0, 3.0], 3) * rounds**-0.4,
     })  # fmt: skip
     np.testing.assert_allclose(growth_slopes(frame)["slope"], -0.4, rtol=1e-9)
+
+
+def test_biases_fall_or_stay_and_the_regret_with_them():
+    problem = DriftingCosine(noise=0.0)
+    outer, rounds = jnp.asarray([0.3, -1.0, 2.0, 0.5]), jnp.asarray([0, 15, 255])
+    for bias, decay in BIASES.values():
+        draw = biased_oracle(problem, jnp.asarray(bias), jnp.asarray(decay)).gradient
+        found = jax.vmap(lambda t, draw=draw: draw(outer, t, jax.random.key(0)) - problem.gradient(t, outer))(rounds)
+        lengths = bias * np.array([1.0, 16.0, 256.0]) ** -decay
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found, lengths[:, None] * np.full(4, 0.5), rtol=1e-9, atol=1e-12)
 
 
 def test_help_needs_no_jax():
