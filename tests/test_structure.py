@@ -15,14 +15,37 @@ from mutants import MUTATIONS
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
-LIBRARY = {"errors", "types", "checks", "algebra", "batching", "samples", "problem", "functions", "hypergradients",
-           "sums", "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
+LIBRARY = {
+    "adaptive",
+    "algebra",
+    "batching",
+    "checks",
+    "compiled",
+    "errors",
+    "flow",
+    "functions",
+    "hypergradients",
+    "monitor",
+    "online",
+    "optimiser",
+    "problem",
+    "recommended",
+    "regret",
+    "samples",
+    "smoothing",
+    "source",
+    "states",
+    "steps",
+    "sums",
+    "traps",
+    "types",
+}
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),
     "testbeds": LIBRARY,
     "environments": LIBRARY,
-    "harness": {"errors", "types"},
+    "harness": {"", "errors", "types"},
     "studies": LIBRARY | {"testbeds", "environments", "harness"},
     "stream": LIBRARY | {"harness"},
     "cli": {"", "errors", "harness"},
