@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.harness import store
+from smoothfbo.harness.charts import Chart
 from smoothfbo.harness.methods import FBO, SMOOTH_FBO
 from smoothfbo.harness.page import (
     BAD,
@@ -125,11 +126,11 @@ def _sections(
         yield Section("When smoothing pays", [text], [first])
         yield Section("When smoothing pays, rate by rate", parts=others, folded=True)
     fresh = tuple(range(settings["first_seed"], settings["first_seed"] + settings["seeds"]))
-    yield Section("Ranges of rates", parts=[range_table(summary), *charts.over_rates(summary, lanes, fresh)])
+    yield from _with_fold("Ranges of rates", range_table(summary), charts.over_rates(summary, lanes, fresh))
     if cost:
-        yield Section("Cost", parts=[cost_table(summary, cost), *charts.against_cost(summary, cost)])
+        yield from _with_fold("Cost", cost_table(summary, cost), charts.against_cost(summary, cost))
     if any(len(each) > 1 for each in summary["correlations"]):
-        yield Section("The proxy against the truth", parts=[proxy_table(summary), *charts.proxy_against_truth(summary)])
+        yield from _with_fold("The proxy against the truth", proxy_table(summary), charts.proxy_against_truth(summary))
     yield Section("All numbers", parts=[number_table(summary)], folded=True)
     if summary["absent"]:
         rows = [
@@ -139,6 +140,12 @@ def _sections(
         table = Table("What does not apply", "And why.", ("method", "problem", "reason"), rows)
         yield Section("What does not apply", parts=[table], folded=True)
     yield repeat_section({name: value for name, value in config.items() if name not in ("plugins", "failures")})
+
+
+def _with_fold(title: str, table: Table, pictures: Iterator[Chart]) -> Iterator[Section]:
+    """A table, and a chart for each problem for those who open the fold."""
+    yield Section(title, parts=[table])
+    yield Section(f"{title}, problem by problem", parts=list(pictures), folded=True)
 
 
 def range_table(summary: Summary) -> Table:
