@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
 LIBRARY = {"errors", "types", "checks", "algebra", "batching", "compiled", "samples", "problem", "functions",
-           "hypergradients", "sums", "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
+           "hypergradients", "sums", "smoothing", "steps", "source", "states", "pieces", "online", "regret",
+           "saving", "views"}  # fmt: skip
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),
@@ -29,6 +30,7 @@ ROOMS = {
     "__main__": {"cli"},
 }
 CORE = {"jax", "optax", "equinox", "jaxtyping", "numpy"}
+OPTIONAL = {"views": {"pandas", "matplotlib", "rich"}}  # inside functions, where they are used
 HEAVY = ("jax", "smoothfbo.online")  # what --help and report must not load
 
 
@@ -81,7 +83,16 @@ def test_imports_point_one_way(name):
             same_study = name.split(".")[:3] == other.split(".")[:3] or len(other.split(".")) < 3
             assert room(other) != "studies" or same_study, f"{name} imports another study, {other}"
         elif here in LIBRARY:
-            assert top in CORE or top in sys.stdlib_module_names, f"{name} needs {top}, which is not core"
+            allowed = CORE | OPTIONAL.get(here, set())
+            assert top in allowed or top in sys.stdlib_module_names, f"{name} needs {top}, which is not core"
+
+
+def test_optional_packages_are_imported_where_they_are_used():
+    for name, path in MODULES.items():
+        if room(name) in OPTIONAL:
+            top_level = imported(ast.Module([node for node in ast.parse(path.read_text()).body
+                                             if isinstance(node, (ast.Import, ast.ImportFrom))], []))  # fmt: skip
+            assert not {other.split(".")[0] for other in top_level} & OPTIONAL[room(name)], name
 
 
 def test_no_imports_go_round_in_a_circle():

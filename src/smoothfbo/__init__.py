@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Problem
     from smoothfbo.samples import Data, Samples, pad
+    from smoothfbo.saving import load, save
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+    from smoothfbo.views.plots import plot
 
 __version__ = "1.0.0"
 
@@ -82,9 +84,12 @@ __all__ = [
     "bregman_descent",
     "discounted_average",
     "last_hidden",
+    "load",
     "mixed_average",
     "pad",
+    "plot",
     "run",
+    "save",
     "smoothed_gradient",
     "start",
     "window_average",
@@ -119,8 +124,10 @@ _HOME = {
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Problem",),
         "samples": ("Data", "Samples", "pad"),
+        "saving": ("load", "save"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
+        "views.plots": ("plot",),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
     }.items()
     for name in names
