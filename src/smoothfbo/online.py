@@ -1,6 +1,7 @@
 """The one online loop: gradient estimate, smoothing and optimiser, projection; round by round or in one scan."""
 
 from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 from smoothfbo import checks, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
+from smoothfbo.compiled import Static, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
@@ -95,13 +97,25 @@ class Online(eqx.Module):
             monitor=first_monitor(outer) if self.monitor else None,
         )
 
-    @eqx.filter_jit
+    @plain_method
     def step(self, state: State, data: Any, problem: Problem | None = None) -> tuple[State, Info]:
         """One round. `problem` replaces the problem in this round, where the losses themselves change.
 
         Compiled on the first call and whenever shapes change. To update a large window in place from a Python loop,
         use `jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)`; `run` does it by itself.
         """
+        static, arrays = self._parts
+        if problem is None:
+            return _step(static, None, arrays, [], state, data)
+        static_problem, arrays_problem = split(problem)
+        return _step(static, static_problem, arrays, arrays_problem, state, data)
+
+    @cached_property
+    def _parts(self) -> tuple[Static, list[Any]]:
+        """What `step` is compiled for, and the numbers that it takes; found once, because it is called in loops."""
+        return split(self)
+
+    def _round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
         estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
@@ -111,7 +125,11 @@ class Online(eqx.Module):
         finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
         value = jnp.where(finite, estimate.outer_loss, jnp.inf)
-        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, value=value, grad=gradient)
+        known = {"value": value, "grad": gradient}
+        if estimate.candidates is not None:
+            zeros = optax.tree.zeros_like(estimate.candidates)
+            known["candidates"] = optax.tree.where(finite, estimate.candidates, zeros)
+        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, **known)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)
@@ -163,6 +181,14 @@ class Online(eqx.Module):
                 raise ValueError(f"{path} is a scalar; its first axis must be the samples. For one input: predictor.")
         checks.abstract_call(predictor, "the inner function", x=jax.tree.map(lambda leaf: leaf[0], x))
         return batched(predictor)(x)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _step(
+    static: Static, static_problem: Static | None, arrays: Any, arrays_problem: Any, state: State, data: Any
+) -> tuple[State, Info]:
+    problem = None if static_problem is None else static_problem.join(arrays_problem)
+    return static.join(arrays)._round(state, data, problem)
 
 
 def without_vectors(state: State, info: Info) -> Info:

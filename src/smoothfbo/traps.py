@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,8 @@ def check_source(function: Callable[..., Any], key: Any) -> None:
 
     By tracing it twice: what was drawn outside is a constant of the program, and another one the second time.
     """
-    plain = inspect.unwrap(function)  # jit would remember the first trace
+    # jit would remember the first trace; a method of a module is left as it is, bound to it
+    plain = inspect.unwrap(function, stop=lambda each: isinstance(each, eqx.Module))
 
     def traced() -> Flow:
         def arrays(round: Any, key: Any) -> list[Any]:  # a function of its own each time: traces are remembered

@@ -32,6 +32,8 @@ class Estimate(NamedTuple):
       a = 0; NaN: no adjoint.
     - `converged`: whether every residual that there is is at most `TOLERANCE`, and `ConjugateGradient` reached its
       own tolerance. An `Oracle` has none, and says True.
+    - `candidates`: gradients of the round made in several ways, the first from its own data alone, for optimisers that
+      choose among them (`adaptive_steps`); None: there is only `gradient`.
     """
 
     gradient: PyTree
@@ -42,6 +44,7 @@ class Estimate(NamedTuple):
     inner_residual: Float[Array, ""]
     adjoint_residual: Float[Array, ""]
     converged: Bool[Array, ""]
+    candidates: tuple[PyTree, ...] | None = None
 
 
 class AbstractEstimator(eqx.Module):

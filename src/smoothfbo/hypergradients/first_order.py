@@ -21,7 +21,8 @@ from smoothfbo.hypergradients.base import (
     predict,
     without_adjoint,
 )
-from smoothfbo.problem import Data, LossAt, Problem
+from smoothfbo.problem import LossAt, Problem
+from smoothfbo.samples import Data
 from smoothfbo.types import Number
 
 

@@ -35,7 +35,7 @@ class FunctionalState(NamedTuple):
 
 
 class Functional(AbstractInnerEstimator):
-    """∇F_t(λ) = ∂_λ L_out(λ, h*) + B a*, estimated with ĥ and â   (Eq. 3 and Algorithm FuncGrad).
+    """∇F_t(λ) = ∂_λ L_out(λ, h*) + B a*, estimated with ĥ and â   (Eq. 2 and Algorithm FuncGrad).
 
     1. InnerOpt: fit ĥ to mean ℓ_in on D_in, starting from the previous round.
     2. AdjointOpt: find â, the minimiser of L_adj, starting from the previous round.
