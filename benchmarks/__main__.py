@@ -15,7 +15,7 @@ import time
 
 from benchmarks import measure
 
-NAMES = ("study", "hypergradients", "functional", "smoothing", "scaling")
+NAMES = ("study", "hypergradients", "functional", "smoothing", "scaling", "loop")
 
 
 def run_one(name: str, quick: bool) -> None:

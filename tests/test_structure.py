@@ -15,8 +15,31 @@ from mutants import MUTATIONS
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
-LIBRARY = {"errors", "types", "checks", "algebra", "batching", "samples", "problem", "functions", "hypergradients",
-           "sums", "smoothing", "steps", "source", "states", "online", "regret"}  # fmt: skip
+LIBRARY = {
+    "adaptive",
+    "algebra",
+    "batching",
+    "checks",
+    "compiled",
+    "errors",
+    "flow",
+    "functions",
+    "hypergradients",
+    "monitor",
+    "online",
+    "optimiser",
+    "problem",
+    "recommended",
+    "regret",
+    "samples",
+    "smoothing",
+    "source",
+    "states",
+    "steps",
+    "sums",
+    "traps",
+    "types",
+}
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),
@@ -252,7 +275,7 @@ def test_a_study_is_one_folder(tmp_path):
     assert not loaded & set(HEAVY)
 
 
-@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream"])
+@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream", "arena"])
 def test_help_and_reports_of_every_command_load_no_jax(command, tmp_path):
     loaded, printed, result = loaded_by(command, "--help", cwd=tmp_path)
     assert result.returncode == 0

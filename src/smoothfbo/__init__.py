@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smoothfbo.errors import renamed_attributes
 
 if TYPE_CHECKING:
+    from smoothfbo.adaptive import adaptive_steps
     from smoothfbo.batching import batched
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
         PointwiseAdjoint,
         PointwiseCorrection,
         Reevaluated,
+        Replayed,
         SingleLoop,
         Storm,
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Problem
+    from smoothfbo.recommended import smooth_fbo
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
-    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 
@@ -68,6 +71,8 @@ __all__ = [
     "Problem",
     "RecordedSource",
     "Reevaluated",
+    "RepeatedSource",
+    "Replayed",
     "Round",
     "RunState",
     "Samples",
@@ -77,6 +82,7 @@ __all__ = [
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
+    "adaptive_steps",
     "as_source",
     "batched",
     "bregman_descent",
@@ -85,6 +91,7 @@ __all__ = [
     "mixed_average",
     "pad",
     "run",
+    "smooth_fbo",
     "smoothed_gradient",
     "start",
     "window_average",
@@ -93,6 +100,7 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
+        "adaptive": ("adaptive_steps",),
         "batching": ("batched",),
         "stream.estimators": ("StreamClassifier", "StreamRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
@@ -112,16 +120,18 @@ _HOME = {
             "PointwiseAdjoint",
             "PointwiseCorrection",
             "Reevaluated",
+            "Replayed",
             "SingleLoop",
             "Storm",
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Problem",),
+        "recommended": ("smooth_fbo",),
         "samples": ("Data", "Samples", "pad"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
-        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
+        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "RepeatedSource", "Round", "as_source"),
     }.items()
     for name in names
 }

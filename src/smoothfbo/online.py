@@ -1,6 +1,7 @@
 """The one online loop: gradient estimate, smoothing and optimiser, projection; round by round or in one scan."""
 
 from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -9,11 +10,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 
-from smoothfbo import checks
+from smoothfbo import checks, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
+from smoothfbo.compiled import Static, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
+from smoothfbo.monitor import first_monitor, observe
+from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
 from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
@@ -28,8 +32,10 @@ class Online(eqx.Module):
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
     - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Storm`, `Oracle`, another one of the library, or your own.
-    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
+    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`. One that asks for
+      `value` and `grad` (`optax.polyak_sgd`, `optax.contrib.reduce_on_plateau`) gets the round's outer loss and ĝ_t.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
+    - `monitor`: whether to watch for oscillation (`Info.oscillating`). It costs two products of vectors like λ a round.
 
     A round whose hypergradient or update is not finite is skipped and counted: λ stays as it was, and the
     optimiser sees a zero gradient (like the paper's zero padding). Each part of the estimator's warm state
@@ -40,6 +46,7 @@ class Online(eqx.Module):
     estimator: AbstractEstimator
     optimiser: optax.GradientTransformation
     project: Callable[[PyTree], PyTree] | None
+    monitor: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class Online(eqx.Module):
         estimator: AbstractEstimator | None = None,
         optimiser: Any = None,
         project: Callable[[PyTree], PyTree] | None = None,
+        monitor: bool = True,
         **old: Any,
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
@@ -54,12 +62,11 @@ class Online(eqx.Module):
             raise TypeError(
                 f"estimator must be an estimator such as Functional(...) or Implicit(...), got {estimator!r}."
             )
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
             raise TypeError(f"project must be a function of the outer variable or None, got {project!r}.")
         self.problem, self.estimator = problem, estimator
-        self.optimiser, self.project = optimiser, project
+        self.optimiser, self.project = as_optimiser(optimiser, "transformation such as optax.sgd(0.1)"), project
+        self.monitor = monitor
 
     def init(self, outer: PyTree, data: Any, key: PRNGKeyArray) -> State:
         """The state before the first round. `data` is one round of data: its shapes count, and it is checked."""
@@ -87,15 +94,28 @@ class Online(eqx.Module):
             estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
+            monitor=first_monitor(outer) if self.monitor else None,
         )
 
-    @eqx.filter_jit
+    @plain_method
     def step(self, state: State, data: Any, problem: Problem | None = None) -> tuple[State, Info]:
         """One round. `problem` replaces the problem in this round, where the losses themselves change.
 
         Compiled on the first call and whenever shapes change. To update a large window in place from a Python loop,
         use `jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)`; `run` does it by itself.
         """
+        static, arrays = self._parts
+        if problem is None:
+            return _step(static, None, arrays, [], state, data)
+        static_problem, arrays_problem = split(problem)
+        return _step(static, static_problem, arrays, arrays_problem, state, data)
+
+    @cached_property
+    def _parts(self) -> tuple[Static, list[Any]]:
+        """What `step` is compiled for, and the numbers that it takes; found once, because it is called in loops."""
+        return split(self)
+
+    def _round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
         estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
@@ -104,19 +124,27 @@ class Online(eqx.Module):
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
         finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
+        value = jnp.where(finite, estimate.outer_loss, jnp.inf)
+        known = {"value": value, "grad": gradient}
+        if estimate.candidates is not None:
+            zeros = optax.tree.zeros_like(estimate.candidates)
+            known["candidates"] = optax.tree.where(finite, estimate.candidates, zeros)
+        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, **known)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-            change, optimiser = self.optimiser.update(gradient, state.optimiser, state.outer)
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)
         finite &= _all_finite(outer)
+        outer = optax.tree.where(finite, outer, state.outer)
+        monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer))
 
         following = State(
             round=state.round + 1,
             key=state.key,
-            outer=optax.tree.where(finite, outer, state.outer),
+            outer=outer,
             estimator=_keep_finite(warm, state.estimator),
             optimiser=optimiser,
             skipped=state.skipped + jnp.where(finite, 0, 1).astype(jnp.int32),
+            monitor=monitor,
         )
         smoothed = smoothed_gradient(optimiser, gradient)
         info = Info(
@@ -135,6 +163,7 @@ class Online(eqx.Module):
             converged=estimate.converged & finite,
             finite=finite,
             skipped=following.skipped,
+            oscillating=oscillating,
         )
         return following, info
 
@@ -152,6 +181,14 @@ class Online(eqx.Module):
                 raise ValueError(f"{path} is a scalar; its first axis must be the samples. For one input: predictor.")
         checks.abstract_call(predictor, "the inner function", x=jax.tree.map(lambda leaf: leaf[0], x))
         return batched(predictor)(x)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _step(
+    static: Static, static_problem: Static | None, arrays: Any, arrays_problem: Any, state: State, data: Any
+) -> tuple[State, Info]:
+    problem = None if static_problem is None else static_problem.join(arrays_problem)
+    return static.join(arrays)._round(state, data, problem)
 
 
 def without_vectors(state: State, info: Info) -> Info:
@@ -204,7 +241,18 @@ def run(
         done = int(done)
         if done + rounds > source.rounds:
             raise ValueError(f"rounds={rounds} after {done} rounds done, but the recorded source has {source.rounds}.")
-    return _scan(algorithm, source, state, rounds, record)
+    final, trace = _scan(algorithm, source, state, rounds, record)
+    _remark(state.learner, final.learner, rounds, trace)
+    return final, trace
+
+
+def _remark(before: State, after: State, rounds: int, trace: Any) -> None:
+    """What deserves a sentence at the end of a run."""
+    oscillating = jnp.zeros((), jnp.int32)
+    if before.monitor is not None and after.monitor is not None:
+        oscillating = after.monitor.oscillating - before.monitor.oscillating
+    gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
+    traps.remark(rounds, after.skipped - before.skipped, oscillating, gradient_norm)
 
 
 @eqx.filter_jit

@@ -9,10 +9,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from smoothfbo import checks
+from smoothfbo import checks, traps
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, check_data
+
+_NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 class Round(NamedTuple):
@@ -47,15 +54,42 @@ class FunctionSource(AbstractSource):
     function: Callable[[Int[Array, ""], PRNGKeyArray], Any]
 
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
-        return (), self._round(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0)).data
+        first = self._round(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0)).data
+        traps.check_source(self.function, key)  # where it is traced: once for a source
+        return (), first
 
     def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
         del learner
         return state, self._round(round, key)
 
     def _round(self, round: Int[Array, ""], key: PRNGKeyArray) -> Round:
-        value = self.function(round, key)
+        try:
+            value = self.function(round, key)
+        except _NEEDS_VALUES as error:
+            raise TypeError(
+                "source needs the value of the round or of the key, which are known only when the compiled run gets "
+                "there: index JAX arrays, jnp.asarray(array)[round], in place of NumPy arrays and lists, and write "
+                "jnp.where in place of if."
+            ) from error
+        checks.require_numbers(value, "data")
         return value if isinstance(value, Round) else Round(value)
+
+
+class RepeatedSource(AbstractSource):
+    """The same data in every round: a fixed data set, of which estimators draw mini-batches of their own."""
+
+    data: Any
+
+    def __init__(self, data: Any):
+        self.data = checks.as_arrays(data)
+
+    def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
+        del key
+        return (), self.data
+
+    def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
+        del round, learner, key
+        return state, Round(self.data)
 
 
 class RecordedSource(AbstractSource):

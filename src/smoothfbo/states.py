@@ -4,6 +4,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
+from smoothfbo.monitor import Monitor
+
 
 def _renamed(owner: str, old: str, new: str) -> property:
     """A property for a field that has another name now."""
@@ -24,6 +26,7 @@ class State(NamedTuple):
     estimator: PyTree  # its warm state; `estimator.inner` is the inner function, where there is one
     optimiser: PyTree
     skipped: Int[Array, ""]  # rounds whose update was not finite
+    monitor: Monitor | None  # of the work that the moves of λ do
 
     hypergradient = _renamed("State", "hypergradient", "estimator")
 
@@ -45,6 +48,9 @@ class Info(NamedTuple):
       `ConjugateGradient` reached its own tolerance, and the round was not skipped. A few warm-started steps a round
       rarely get there: False is then no failure, but the residuals say how biased ĝ_t may be.
     - `finite`: False where the round was skipped; `skipped` counts these rounds so far.
+    - `oscillating`: True where the moves of λ have raised the outer objective by ten times what they had lowered it
+      before (Σ ½⟨ĝ_t + ĝ_{t+1}, λ_{t+1} − λ_t⟩, drift left out): they answer too strongly or too late. Shrink the step
+      or the window: with plain steps, α·L·w must stay below 4.9.
     """
 
     round: Int[Array, "..."]
@@ -62,6 +68,7 @@ class Info(NamedTuple):
     converged: Bool[Array, "..."]
     finite: Bool[Array, "..."]
     skipped: Int[Array, "..."]
+    oscillating: Bool[Array, "..."]
 
     hypergradient = _renamed("Info", "hypergradient", "gradient")
     used = _renamed("Info", "used", "smoothed")

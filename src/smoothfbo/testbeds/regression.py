@@ -15,6 +15,7 @@ from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.line import smallest_on_line
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
 
@@ -65,7 +66,7 @@ class DriftingRegression(AbstractTestbed):
     F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it by quadrature.
 
     `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
-    `decay` takes a scalar rate, `log_weights` their logarithms.
+    `decay` takes a scalar rate, `log_weights` their logarithms. `width` is that of the network that `inner` trains.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -75,6 +76,7 @@ class DriftingRegression(AbstractTestbed):
     weighting: Weighting = eqx.field(static=True)
     lags: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -87,14 +89,17 @@ class DriftingRegression(AbstractTestbed):
         batch: int = 32,
         noise: Number = 0.3,
         weighting: Weighting = per_lag,
+        width: int = 32,
     ):
-        for name, value in {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch}.items():
+        sizes = {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch, "width": width}
+        for name, value in sizes.items():
             checks.require_integer(value, name, 1)
         checks.require_range(noise, "noise", 0.0)
         key_weight, key_bias = jax.random.split(key)
         self.weight = jax.random.normal(key_weight, (inputs, outputs))
         self.bias = jax.random.normal(key_bias, (outputs,))
-        self.drift, self.noise, self.weighting, self.lags, self.batch = drift, noise, weighting, lags, batch
+        self.drift, self.noise, self.weighting = drift, noise, weighting
+        self.lags, self.batch, self.width = lags, batch, width
 
     def problem(self) -> Problem:
         """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², where λ_lag is the weight of the sample's lag."""
@@ -158,9 +163,9 @@ class DriftingRegression(AbstractTestbed):
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""
-        inputs, outputs = self.weight.shape
+        (inputs, outputs), width = self.weight.shape, self.width
         return Network(
-            lambda key: eqx.nn.MLP(inputs, outputs, 32, 2, jax.nn.gelu, key=key),
+            lambda key: eqx.nn.MLP(inputs, outputs, width, 2, jax.nn.gelu, key=key),
             # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
             optax.adam(1e-3 if rate is None else rate, eps_root=1e-12),
             5 if steps is None else steps,
@@ -200,11 +205,16 @@ class DriftingRegression(AbstractTestbed):
         """The weights per lag with the smallest F_t: the shares π ≥ 0, Σπ = 1, that minimise πᵀ K_t π.
 
         Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
-        truths comes closer to f_t; a drift that comes back has such mixtures.
+        truths comes closer to f_t; a drift that comes back has such mixtures. The best decay is found on a grid up to
+        λ = 30, which stands for all weight on the newest batch, and refined.
         """
-        if self.weighting is not per_lag:  # logarithms of shares that are zero are not finite
-            raise self._unknown("the best λ")
-        return smallest_on_simplex(self.discrepancy(round))
+        discrepancy = self.discrepancy(round)
+        if self.weighting is per_lag:
+            return smallest_on_simplex(discrepancy)
+        if self.weighting is decay:
+            rates = jnp.append(jnp.zeros(1, discrepancy.dtype), jnp.geomspace(1e-3, 30.0, 100, dtype=discrepancy.dtype))
+            return smallest_on_line(lambda rate: excess(decay, discrepancy, rate), rates)
+        raise self._unknown("the best λ")
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""

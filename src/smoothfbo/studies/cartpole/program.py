@@ -103,7 +103,7 @@ def learner(
         stream.model_target(jnp.zeros((stream.q.critics, stream.q.network.parameters))), method.estimator
     )
     hypergradient = estimator_of(method, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
-    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
+    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:

@@ -65,7 +65,7 @@ def _grow(
     """BLR_w(T)/T of one lane, in O(T·d): window means of the cosine problem are those of cos c and sin c."""
     optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     _, outers = run(
-        Online(None, oracle, optimiser),
+        Online(None, oracle, optimiser, monitor=False),
         problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,

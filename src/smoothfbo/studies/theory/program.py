@@ -138,7 +138,7 @@ def _oracle_lane(
     """Algorithm 1: a stochastic oracle, smoothed."""
     optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     final, trace = run(
-        Online(None, problem.oracle(), optimiser),
+        Online(None, problem.oracle(), optimiser, monitor=False),
         problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
