@@ -127,7 +127,7 @@ def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) ->
     result = {}
     for name in ("gap", "regret_1"):
         pairs = np.stack([values["proxy"], values[name]], axis=-1)  # axes (seed, method, 2)
-        tau, _ = stats.kendalltau(*pairs.mean(axis=0).T)
+        tau: Any = stats.kendalltau(*pairs.mean(axis=0).T)[0]
         result[f"spearman_{name}"] = bootstrap([pairs], _spearman, draws=500)
         result[f"kendall_{name}"] = float(np.nan_to_num(tau))
     return result
