@@ -288,7 +288,6 @@ MUTATIONS = [
     ("studies/arena/drift_map.py", "~lanes[\"seed\"].isin(config.tuning)", "(lanes[\"seed\"] >= 0)", "studies/test_arena.py"),
     ("harness/statistics.py", "table = np.where(np.isfinite(table), table, np.inf)", "table = np.nan_to_num(table)", "studies/test_arena.py"),
     ("harness/statistics.py", "draws[..., 0].mean(axis=1) / draws[..., 1].mean(axis=1)", "(draws[..., 0] / draws[..., 1]).mean(axis=1) ** 2", "studies/test_arena.py"),
-    ("testbeds/regression.py", "return -jnp.log(best)", "return jnp.exp(-best)", "testbeds/test_protocol.py"),
 ]  # fmt: skip
 
 

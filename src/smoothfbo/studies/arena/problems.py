@@ -51,7 +51,7 @@ PROBLEMS = (
         note="Two-stage least squares whose structural parameter goes round a circle.",
     ),
     ArenaProblem(
-        "support", lambda seed: ChangingSupport(seed=seed), rates=(0.2, 30.0), lengths=(0.03, 2.0),
+        "support", lambda seed: ChangingSupport(seed=seed), rates=(0.3, 60.0), lengths=(0.03, 2.0),
         label="Changing support",
         note="A penalty for each feature; which features matter changes one after the other.",
     ),
