@@ -22,7 +22,7 @@ from smoothfbo.testbeds.regression import Weighting, decay, per_lag
 def regression(weighting: Weighting, seed: Any) -> DriftingRegression:
     """The paper's, with fewer lags and samples: its network makes it the dearest problem by far."""
     drift = Sinusoidal(2.0, 0.05)
-    return DriftingRegression(jax.random.key(seed), drift, inputs=3, lags=4, batch=8, width=16, weighting=weighting)
+    return DriftingRegression(jax.random.key(seed), drift, inputs=3, lags=3, batch=6, width=16, weighting=weighting)
 
 
 def corruption(seed: Any) -> RotatingCorruption:
@@ -42,7 +42,8 @@ PROBLEMS = (
         note="The paper's task. Its best answer hardly moves: nearly always all weight on the newest batch.",
     ),
     ArenaProblem(
-        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0), label="Regression, decay",
+        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0), without=("oagd",),
+        label="Regression, decay",
         note="The paper's task with a scalar decay. Its best answer is constant: forget as fast as possible.",
     ),
     ArenaProblem(
@@ -51,7 +52,7 @@ PROBLEMS = (
         note="Two-stage least squares whose structural parameter goes round a circle.",
     ),
     ArenaProblem(
-        "support", lambda seed: ChangingSupport(seed=seed), rates=(0.2, 30.0), lengths=(0.03, 2.0),
+        "support", lambda seed: ChangingSupport(seed=seed), rates=(0.3, 60.0), lengths=(0.03, 2.0),
         label="Changing support",
         note="A penalty for each feature; which features matter changes one after the other.",
     ),
