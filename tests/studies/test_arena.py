@@ -98,7 +98,8 @@ def test_ratios_of_means_are_paired():
 
 def test_every_method_tries_as_many_settings():
     for config in PRESETS.values():
-        counts = {len(settings(method, problem, config.trials)) for method in METHODS for problem in PROBLEMS}
+        tuned = [method for method in METHODS if method.untuned is None]
+        counts = {len(settings(method, problem, config.trials)) for method in tuned for problem in PROBLEMS}
         assert counts == {config.trials}
     method, problem = METHODS[1], PROBLEMS[0]
     found = settings(method, problem, 12)
@@ -125,6 +126,17 @@ def test_settings_are_chosen_on_tuning_seeds_alone_and_reported_on_fresh_ones():
     assert row["rate"] == 1.0
     assert row["gap"]["mean"] == 9.0
     assert row["rank"]["mean"] == 1
+
+
+def test_what_is_not_tuned_is_reported_at_its_own_rate():
+    """Whatever the tuning seeds say; the other rates are there for the range."""
+    method, problem = ArenaMethod("mine", lambda testbed, rate, window: None, untuned=0.03), PROBLEMS[0]
+    assert [setting.rate for setting in settings(method, problem, 24)] == [0.003, 0.009, 0.03, 0.09, 0.3]
+    seeds = [*SMALL.tuning, *SMALL.fresh]
+    lanes = pd.concat([frame([gap] * 5, seeds, rate=rate) for rate, gap in ((0.003, 1.0), (0.03, 1.05), (0.3, 9.0))])
+    (row,) = leaderboard.judge(SMALL, lanes.reset_index(drop=True), ["fbo"], {"fbo": 0.03})
+    assert (row["rate"], row["gap"]["mean"]) == (0.03, 1.05)
+    assert row["range"]["decades"] > 1
 
 
 def test_a_lane_that_diverged_is_marked_and_ranks_last():

@@ -21,8 +21,8 @@ class ArenaConfig:
     """Names of problems, or nothing for all: regression, decay, sources, instruments, support, families, corruption,
     cosine."""
     methods: tuple[str, ...] = ()
-    """Names of methods, or nothing for all: fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-4, corrected-fbo, aid,
-    aid-neumann, omd, unrolled, sobow, oagd, sogd, soba, sobbo, f2sa, exact."""
+    """Names of methods, or nothing for all: recommended, fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-solved,
+    replayed-fbo, fbo-4, corrected-fbo, aid, aid-neumann, omd, unrolled, sobow, oagd, sogd, soba, sobbo, f2sa, exact."""
     add: tuple[str, ...] = ()
     """Python files with methods (METHOD) and problems (PROBLEM) of your own; they join whatever is chosen above."""
     rounds: int = 600
@@ -85,7 +85,18 @@ class ArenaConfig:
 PRESETS = {
     "quick": ArenaConfig(
         problems=("sources", "instruments", "families"),
-        methods=("fbo", "smooth-fbo", "mixed-fbo", "aid", "sobow", "sogd", "soba", "exact"),
+        methods=(
+            "recommended",
+            "fbo",
+            "fbo-solved",
+            "smooth-fbo",
+            "mixed-fbo",
+            "aid",
+            "sobow",
+            "sogd",
+            "soba",
+            "exact",
+        ),
         rounds=400,
         seeds=8,
         tuning_seeds=3,

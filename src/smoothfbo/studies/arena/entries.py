@@ -24,6 +24,8 @@ class ArenaMethod:
     - `is_scaled`: its steps do not grow with the gradient (Adam, RMSprop): also for plain steps its rates are lengths.
     - `options`: more numbers for `build`. Methods with the same `build` and the same names of options share a program.
     - `is_reference`: shown beside the others and not ranked, such as what knows the truth.
+    - `untuned`: a method without anything to tune: the rate, in units of its own, at which it is reported, whatever the
+      tuning seeds say. It is also run at a third, a tenth, three and ten times that, for the range of rates that work.
     """
 
     name: str
@@ -35,6 +37,7 @@ class ArenaMethod:
     is_scaled: bool = False
     options: Mapping[str, float] = field(default_factory=dict)
     is_reference: bool = False
+    untuned: float | None = None
 
     def __post_init__(self) -> None:
         _require_name("ArenaMethod", self.name)
@@ -57,6 +60,7 @@ class ArenaMethod:
             "colour": self.colour or (known.colour if known else PLUGIN_COLOUR),
             "is_dashed": known.is_dashed if known else False,
             "is_reference": self.is_reference,
+            "untuned": self.untuned,
         }
 
 

@@ -12,6 +12,7 @@ from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
 
 RULES = ("plain", "normalised")
 SETTING = ["rule", "window", "rate"]
+SHARES = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the rate of a method that is not tuned
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Lane:
 
 def settings(method: ArenaMethod, problem: ArenaProblem, trials: int) -> tuple[Setting, ...]:
     """`trials` settings: rules × windows × rates. A method with fewer windows tries more rates in the same range."""
+    if method.untuned is not None:
+        return tuple(Setting(RULES[0], method.windows[0], _round(share * method.untuned)) for share in SHARES)
     number = trials // (len(RULES) * len(method.windows))
     if number < 1:
         windows = len(method.windows)

@@ -1,6 +1,7 @@
 """From lanes to the leaderboard: settings are chosen on the tuning seeds, and judged on the fresh ones. No jax here."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ def summarise(config: ArenaConfig, known: dict[str, Any], tables: Mapping[str, F
     ranked = [method["name"] for method in methods if not method["is_reference"]]
     rows, correlations = [], []
     for problem, lanes in tables["lanes"].groupby("problem", sort=False):
-        board = judge(config, lanes, ranked)
+        untuned = {method["name"]: method["untuned"] for method in methods if method.get("untuned") is not None}
+        board = judge(config, lanes, ranked, untuned)
         rows += [{"problem": problem, **row} for row in board]
         correlations.append({"problem": problem, **correlate(config, lanes, board)})
     summary = {**known, "methods": methods, "board": rows, "correlations": correlations}
@@ -39,9 +41,17 @@ def _unmoved(name: str) -> dict[str, Any]:
     return {"name": name, **shown}
 
 
-def judge(config: ArenaConfig, lanes: Frame, ranked: list[str]) -> list[dict[str, Any]]:
-    """One problem: every method at the setting that was best on the tuning seeds, measured on the fresh ones."""
-    chosen = {str(method): choose(config, group) for method, group in lanes.groupby("method", sort=False)}
+def judge(
+    config: ArenaConfig, lanes: Frame, ranked: list[str], untuned: Mapping[str, float] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """One problem: every method at the setting that was best on the tuning seeds, measured on the fresh ones.
+
+    `untuned` methods are judged at the rate that they have.
+    """
+    chosen = {
+        str(method): choose(config, group[group["rate"] == untuned[method]] if method in untuned else group)
+        for method, group in lanes.groupby("method", sort=False)
+    }
     fresh = {
         method: at(lanes[lanes["method"] == method], setting).set_index("seed").loc[list(config.fresh)]
         for method, setting in chosen.items()

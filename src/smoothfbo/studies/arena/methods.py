@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from smoothfbo.functions import Network
+from smoothfbo.adaptive import adaptive_steps
+from smoothfbo.functions import Linear, Network
 from smoothfbo.hypergradients import (
     AbstractEstimator,
     ConjugateGradient,
@@ -18,11 +19,13 @@ from smoothfbo.hypergradients import (
     NeumannSeries,
     Oracle,
     Reevaluated,
+    Replayed,
     SingleLoop,
     Storm,
     Unrolled,
 )
 from smoothfbo.online import Online
+from smoothfbo.recommended import smooth_fbo
 from smoothfbo.smoothing import discounted_average, mixed_average, window_average
 from smoothfbo.studies.arena.entries import LARGEST_WINDOW, ArenaMethod
 from smoothfbo.testbeds import ChangingSupport
@@ -35,6 +38,7 @@ MIX = 0.4  # θ of the paper's appendix
 CONJUGATE = ConjugateGradient(ridge=0.01, max_steps=10)
 DISCOUNT = 0.9  # of a round, where the paper discounts
 PENALTY = 10.0  # σ of the first-order method
+FIRST_LENGTH = 0.03  # the default of `smooth_fbo`
 MORE = 4  # times the fit steps of FBO, for a comparison at equal time
 
 
@@ -58,6 +62,42 @@ def functional(testbed: Any, rate: Number, window: Window, mix: Number) -> Onlin
 def functional_linear(testbed: Any, rate: Number, window: Window) -> Online:
     """FBO whose adjoint is linear in known features, in closed form."""
     return online(testbed, Functional(inner(testbed), testbed.linear()), rate, smoothed(window))
+
+
+def functional_solved(testbed: Any, rate: Number, window: Window) -> Online:
+    """FBO whose inner and adjoint function are solved in closed form, on the data of the round."""
+    del window
+    return online(testbed, Functional(*solved(testbed)), rate)
+
+
+def replayed(testbed: Any, rate: Number, window: Window) -> Online:
+    """FBO on the data of the last w rounds, at the current λ; in closed form where there is one."""
+    inner(testbed)  # not for an oracle
+    return online(testbed, Replayed(Functional(*solved_or_trained(testbed)), int(window)), rate)
+
+
+def recommended(testbed: Any, rate: Number, window: Window) -> Online:
+    """What we recommend, `smooth_fbo`, with its defaults; `rate` is the length of the first step."""
+    del window
+    if testbed.problem() is None:
+        return Online(None, testbed.oracle(), adaptive_steps(rate), project=testbed.project)
+    function, adjoint = solved_or_trained(testbed)
+    return smooth_fbo(testbed.problem(), function, adjoint=adjoint, project=testbed.project, length=rate)
+
+
+def solved(testbed: Any) -> tuple[Linear, Linear]:
+    """The inner and the adjoint function in closed form."""
+    linear = testbed.linear()
+    if linear.steps > 1:
+        raise NotImplementedError("the inner problem has no closed form")
+    return linear, linear
+
+
+def solved_or_trained(testbed: Any) -> tuple[Any, Any]:
+    try:
+        return solved(testbed)
+    except NotImplementedError:
+        return inner(testbed), testbed.adjoint()
 
 
 def functional_more(testbed: Any, rate: Number, window: Window) -> Online:
@@ -157,7 +197,10 @@ METHODS = (
     ArenaMethod("fbo", functional, options={"mix": 0.0}),
     ArenaMethod("smooth-fbo", functional, windows=WINDOWS, options={"mix": 0.0}),
     ArenaMethod("mixed-fbo", functional, windows=WINDOWS, options={"mix": MIX}),
+    ArenaMethod("recommended", recommended, untuned=FIRST_LENGTH),
     ArenaMethod("fbo-linear", functional_linear),
+    ArenaMethod("fbo-solved", functional_solved),
+    ArenaMethod("replayed-fbo", replayed, windows=WINDOWS, static_window=True),
     ArenaMethod("fbo-4", functional_more),
     ArenaMethod("corrected-fbo", corrected),
     ArenaMethod("aid", aid),
