@@ -19,9 +19,10 @@ from smoothfbo.harness.charts import PALETTE, Chart, Series
 from smoothfbo.harness.lanes import use_compilation_cache
 from smoothfbo.online import Info, State, start
 from smoothfbo.online import run as run_online
-from smoothfbo.studies.regression.config import Lane, RegressionConfig
+from smoothfbo.studies.regression.config import RegressionConfig
+from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.measure import headlines, measure_lane
-from smoothfbo.studies.regression.program import initial_outer, make_algorithm, make_stream, numbers_of
+from smoothfbo.studies.regression.program import make_algorithm, make_stream, numbers_of
 
 NAMES = {"fbo": "functional", "aid": "AID", "unrolled": "unrolled"}
 EFFORTS = {"fbo": (1, 5, 10, 20, 50), "aid": (1, 2, 5, 10), "unrolled": (1, 5, 10, 20)}
@@ -48,7 +49,7 @@ class Runs:
         stream = make_stream(self._config, shape, numbers)
         algorithm = make_algorithm(self._config, shape, numbers, stream, capacity=1)
         key = jax.random.fold_in(jax.random.key(numbers.seed), 1)
-        state = start(algorithm, stream.source(), initial_outer(self._config, shape), key)
+        state = start(algorithm, stream.source(), stream.initial(), key)
         return run_online(algorithm, stream.source(), rounds=self._config.rounds, state=state, record=_record)[1]
 
     def cosines(self) -> list[float]:

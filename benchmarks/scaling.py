@@ -46,7 +46,7 @@ Part = tuple[list[measure.Ratio], list[dict[str, Any]]]
 def over_lanes(lanes: Mapping[int, int], repetitions: int) -> Part:
     """FBO as in the demo of the regression, lanes spread over all cores."""
     from smoothfbo.harness.lanes import SpreadProgram
-    from smoothfbo.studies.regression.config import PRESETS
+    from smoothfbo.studies.regression.presets import PRESETS
     from smoothfbo.studies.regression.program import programs
 
     def advance(number: int, rounds: int) -> Callable[[], None]:

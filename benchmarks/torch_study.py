@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     terminated: Tensor
 
 
-class TwinQ(nn.Module):
+class QNetworks(nn.Module):
     """Two Q networks of the same form; values have axes (network, sample, action)."""
 
     def __init__(self, hidden: Sequence[int]):
@@ -63,7 +63,7 @@ class Learner:
     def __init__(self, config: CartPoleConfig):
         self.config, self.temperature = config, config.temperature[0]
         self.largest_value = (1 + self.temperature * math.log(ACTIONS)) / (1 - config.discount)
-        self.q, self.model = TwinQ(config.q_hidden), WorldModel(config.model_hidden, config.model_leak)
+        self.q, self.model = QNetworks(config.q_hidden), WorldModel(config.model_hidden, config.model_leak)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         # Fused is the fastest of Adam's forms here, by a factor of three.
         self.inner_optimiser = torch.optim.Adam(self.q.parameters(), config.inner_rate[0], fused=True)

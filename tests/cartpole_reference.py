@@ -18,7 +18,7 @@ from smoothfbo.studies.cartpole.replay import inner_parameters
 DISCOUNT, TEMPERATURE = 0.9, 0.3
 RATE = 0.05
 SIZES = (3, 2)  # observation, actions
-Q = soft_q.TwinQ(*SIZES, hidden=(5,))
+Q = soft_q.QNetworks(*SIZES, hidden=(5,))
 MODEL = soft_q.WorldModel(*SIZES, hidden=(3, 3))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
-HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
+HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, OPTIMISERS, MONITOR, TRAPS, RANDOM = (
     "library/test_hypergradients.py",
     "library/test_online_methods.py",
     "library/test_steps.py",
@@ -22,8 +22,13 @@ HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL = (
     "library/test_online.py",
     "library/test_finite_rounds.py",
     "testbeds/test_protocol.py",
+    "library/test_penalties.py",
+    "library/test_optimisers.py",
+    "library/test_monitor.py",
+    "library/test_traps.py",
+    "library/test_random_networks.py",
 )
-PADDING = "library/test_padding.py"
+PADDING, RUNS = "library/test_padding.py", "library/test_runs.py"
 
 MUTATIONS = [
     # the adjoint
@@ -33,6 +38,17 @@ MUTATIONS = [
     ("hypergradients/adjoints.py", "values = batched(function.bind(state.params))", "values = batched(function.bind(jax.tree.map(lambda p: p / data.inner.size, state.params)))", HYPERGRADIENTS),
     ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(inner, state.adjoint, correction)", HYPERGRADIENTS),
     ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(state.inner, adjoint, correction)", HYPERGRADIENTS),
+    # replay and steps that find their length
+    ("hypergradients/replayed.py", "rows = (slot - ages) % slots", "rows = (slot - ages - 1) % slots", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "% jnp.minimum(state.rounds + 1, window)", "% window", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "optax.tree.where(usable, (history, rounds), (state.history, state.rounds))", "history, rounds", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)", "jnp.where(state.rounds + 1 == slots, 0, state.rounds + 1)", "library/test_replayed.py"),
+    ("adaptive.py", "-inner_product(gradient, direction) / jnp.where", "inner_product(gradient, direction) / jnp.where", "library/test_adaptive.py"),
+    ("adaptive.py", "own = gradients[0]", "own = gradients[-1]", "library/test_adaptive.py"),
+    ("adaptive.py", "kept * state.squares + (1 - kept) * means", "means", "library/test_adaptive.py"),
+    ("adaptive.py", "jax.tree.map(jnp.multiply, direction, shares)", "direction", "library/test_adaptive.py"),
+    ("adaptive.py", "jnp.isfinite(squared_norm(gradients)) & ", "", "library/test_adaptive.py"),
+    ("online.py", "optax.tree.where(finite, estimate.candidates, zeros)", "optax.tree.zeros_like(estimate.candidates)", "library/test_adaptive.py"),
     # corrections
     ("hypergradients/corrections.py", "unravel(v - solve_small(", "unravel(v + solve_small(", "library/test_corrections.py"),
     ("hypergradients/corrections.py", "return first + 0.5 * second", "return first + second", "library/test_corrections.py"),
@@ -72,13 +88,15 @@ MUTATIONS = [
     ("hypergradients/first_order.py", "time ** jnp.asarray(self.growth, number)", "time ** jnp.asarray(0 * self.growth, number)", METHODS),
     ("hypergradients/first_order.py", "predict(self.inner, penalised.params, final.outer)", "predict(self.inner, inner.params, final.outer)", METHODS),
     ("hypergradients/first_order.py", "converged=estimate.converged & solved", "converged=estimate.converged", METHODS),
-    ("hypergradients/reevaluated.py", "age <= past.rounds", "age <= past.rounds + 1", METHODS),
+    ("hypergradients/reevaluated.py", "usable = jnp.isfinite(squared_norm(estimate.gradient))", "usable = jnp.asarray(True)", METHODS),
     ("hypergradients/reevaluated.py", "age < length", "age <= length", METHODS),
     ("hypergradients/reevaluated.py", "& past.usable", "", METHODS),
     ("hypergradients/reevaluated.py", "discount ** age.astype(number)", "discount ** (age - 1).astype(number)", METHODS),
     ("hypergradients/reevaluated.py", "jnp.minimum(past.rounds + 1, length)", "jnp.minimum(past.rounds, length)", METHODS),
     ("hypergradients/reevaluated.py", "eqx.combine(problem, static)", "eqx.combine(arrays, static)", METHODS),
     ("hypergradients/reevaluated.py", "past._replace(warm=warm)[1:]", "past[1:]", METHODS),
+    ("hypergradients/reevaluated.py", "warm if self.refit else warm._replace(inner=newest.inner)", "warm if self.refit else warm._replace(inner=state.newest.inner)", METHODS),
+    ("hypergradients/reevaluated.py", "estimator, _Fitted(self.inner))", "estimator, self.inner)", METHODS),
     ("hypergradients/reevaluated.py", "> self.slots + 1)", "> self.slots + 2)", METHODS),
     ("steps.py", "m - jnp.asarray(rate, m.dtype) * g", "m - 2 * jnp.asarray(rate, m.dtype) * g", STEPS),
     ("steps.py", "scale = _total(outer) / _total(powers)", "scale = 1 / _total(powers)", STEPS),
@@ -108,12 +126,15 @@ MUTATIONS = [
     ("regret.py", "tracking=jax.tree.map(jnp.subtract, historical, target)", "tracking=jax.tree.map(jnp.subtract, target, historical)", "library/test_regret.py"),
     ("regret.py", "return 2 / step * (2 * rounds", "return 2 / step * (rounds", "library/test_regret.py"),
     ("testbeds/cosine.py", "return 2 * self.curvature * jnp.sum(jnp.abs(jnp.sin(", "return self.curvature * jnp.sum(jnp.abs(jnp.sin(", "library/test_regret.py"),
-    ("testbeds/finite.py", "return -self._project(inner", "return self._project(inner", "testbeds/test_finite.py"),
-    ("testbeds/finite.py", "(second_moment - jnp.sum(", "(second_moment + jnp.sum(", "testbeds/test_finite.py"),
+    ("testbeds/finite.py", "return -self._project(self.outer_error", "return self._project(self.outer_error", "testbeds/test_finite.py"),
+    ("testbeds/finite.py", "(jnp.mean(second_moment * lengths) - jnp.sum(", "(jnp.mean(second_moment * lengths) + jnp.sum(", "testbeds/test_finite.py"),
+    ("testbeds/finite.py", "both = self.outer_coupling * self.outer_error(round, outer, inner) + adjoint", "both = adjoint", "testbeds/test_finite.py"),
+    ("testbeds/finite.py", "explicit = self.outer_coupling**2 * spread(", "explicit = 0 * spread(", "testbeds/test_finite.py"),
+    ("testbeds/finite.py", "(self.coupling) - self.outer_coupling * self.coupling", "(self.coupling)", "testbeds/test_finite.py"),
     ("testbeds/regression.py", "self.truth(round - 1 - lag, x)", "self.truth(round - lag, x)", "testbeds/test_known_truth.py"),
     # the loop
     ("online.py", "outer=state.outer,\n            gradient=estimate", "outer=following.outer,\n            gradient=estimate", ONLINE),
-    ("online.py", "outer=optax.tree.where(finite, outer, state.outer)", "outer=outer", ONLINE),
+    ("online.py", "outer = optax.tree.where(finite, outer, state.outer)", "pass", ONLINE),
     ("online.py", "_keep_finite(warm, state.estimator)", "warm", ONLINE),
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
@@ -121,6 +142,33 @@ MUTATIONS = [
     ("online.py", "return self.estimator.predictor(learner.estimator)", "return self.estimator.predictor(self.estimator.init)", ONLINE),
     ("source.py", "return value if isinstance(value, Round) else Round(value)", "return Round(value.data if isinstance(value, Round) else value)", ONLINE),
     ("algebra.py", "jnp.where(jnp.isfinite(square), x, jnp.nan)", "x", FINITE),
+    # penalties with the outer variable
+    ("hypergradients/functional.py", "return jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]", "return -jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]", PENALTIES),
+    ("hypergradients/parametric.py", "objective_value(self.function.at(outer), params", "objective_value(self.function.at(jax.lax.stop_gradient(outer)), params", PENALTIES),
+    ("hypergradients/unrolled.py", "self.inner.at(outer).fit(", "self.inner.at(jax.lax.stop_gradient(outer)).fit(", PENALTIES),
+    ("hypergradients/adjoints.py", "inner.module, \"adjoint\").at(outer)", "inner.function, \"adjoint\").at(jax.tree.map(lambda leaf: 0 * leaf, outer))", PENALTIES),
+    ("hypergradients/first_order.py", "in_loss + penalty(penalised.params) - penalty(inner.params)", "in_loss", PENALTIES),
+    ("hypergradients/base.py", "relative_residual(function.at(outer), params", "relative_residual(function.at(jax.tree.map(jnp.zeros_like, outer)), params", PENALTIES),
+    ("functions/linear.py", "curvature = jnp.diag(ridge)", "curvature = 2 * jnp.diag(ridge)", PENALTIES),
+    ("functions/linear.py", "return 0.5 * inner_product(params, jax", "return inner_product(params, jax", PENALTIES),
+    # the optimisers and the monitor
+    ("online.py", "jnp.where(finite, estimate.outer_loss, jnp.inf)", "estimate.outer_loss", OPTIMISERS),
+    ("online.py", "known = {\"value\": value, \"grad\": gradient}", "known = {\"value\": 0.5 * value, \"grad\": gradient}", OPTIMISERS),
+    ("smoothing.py", "state.smoother, params, **extra)", "state.smoother, params)", OPTIMISERS),
+    ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "monitor.slope", MONITOR),
+    ("monitor.py", "0.5 * (monitor.slope + inner_product(gradient, monitor.move))", "inner_product(gradient, monitor.move)", MONITOR),
+    ("monitor.py", "jnp.nan_to_num(0.5", "jnp.asarray(0.5", MONITOR),
+    ("monitor.py", "monitor.lowered + jnp.maximum(-level, 0)", "monitor.lowered", MONITOR),
+    # mistakes that would run
+    ("traps.py", "if not _same_constants(first.constants, second.constants):", "if False:", TRAPS),
+    ("traps.py", "    if not any(first.outputs):", "    if False:", TRAPS),
+    ("traps.py", "    return not fills", "    return True", TRAPS),
+    ("traps.py", 'or "outer" not in operation.inputs[0]', "", TRAPS),
+    ("traps.py", 'has_scalar and marks == {"y"}', 'has_scalar and "y" in marks', TRAPS),
+    ("flow.py", "outputs = _follow(called, inputs, operations)", "outputs = [frozenset()] * len(equation.outvars)", TRAPS),
+    # networks that are random
+    ("functions/network.py", "return eqx.nn.inference_mode(module) if self.is_random else module", "return module", RANDOM),
+    ("functions/recipes.py", "keys = jax.random.split(self.key, jax.tree.leaves(xs)[0].shape[0])", "keys = jax.numpy.stack([self.key] * jax.tree.leaves(xs)[0].shape[0])", RANDOM),
     # what is called converged
     ("functions/base.py", "jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)", "ratio(remainder, scale)", HYPERGRADIENTS),
     ("functions/base.py", "jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))", "jax.grad(term.mean_at)(predictions)", HYPERGRADIENTS),
@@ -138,6 +186,17 @@ MUTATIONS = [
     ("functions/linear.py", "count = term.samples.total(flat.dtype)", "count = term.samples.size", PADDING),
     ("hypergradients/adjoints.py", "norm(final.inner.weighted(remainder)), norm(final.inner.weighted(slopes))", "norm(remainder), norm(slopes)", PADDING),
     ("hypergradients/adjoints.py", "Term(linear, data.outer._replace(y=slopes), is_linear=True)", "Term(linear, data.outer._replace(y=slopes, weight=None), is_linear=True)", PADDING),
+    # long runs, live data, files, tables
+    ("pieces.py", "jax.lax.fori_loop(0, count, one", "jax.lax.fori_loop(0, size, one", RUNS),
+    ("pieces.py", "lambda leaf: leaf[:count], jax.device_get(trace)", "lambda leaf: leaf, jax.device_get(trace)", RUNS),
+    ("pieces.py", "first = int(state.learner.round)", "first = 0", RUNS),
+    ("pieces.py", "leaf[first : first + count]", "leaf[:]", RUNS),
+    ("pieces.py", "if stop is not None and bool(stop):", "if stop is True:", RUNS),
+    ("source.py", "return jnp.array(leaf, jnp.result_type(leaf))", "return jnp.asarray(leaf, jnp.result_type(leaf))", RUNS),
+    ("compiled.py", "(_ARRAY, None) if _is_array(leaf) else (type(leaf), leaf)", "(_ARRAY, None) if _is_array(leaf) else (None, leaf)", RUNS),
+    ("saving.py", 'text["digest"] == _digest(arrays)', "True", "library/test_saving.py"),
+    ("saving.py", 'yield from _describe(content, f"{name}.{variable}", above)', "pass", "library/test_saving.py"),
+    ("views/frames.py", "rows = rows.reshape(-1, *rows.shape[axes:])", "rows = rows.reshape(-1, *rows.shape[axes:])[::-1]", "library/test_views.py"),
     # the best and the bounds
     ("testbeds/simplex.py", "jnp.minimum(shares[worst], wanted)", "shares[worst]", PROTOCOL),
     ("testbeds/finite.py", "rest + weight * jnp.sin(middle) > 0", "rest > 0", PROTOCOL),
@@ -147,6 +206,7 @@ MUTATIONS = [
     ("testbeds/base.py", "self.objective(round, outer) - self.objective(round, self.best(round))", "self.objective(round, outer)", PROTOCOL),
     ("testbeds/drift.py", "jnp.sqrt(half / 2) * draw", "jnp.sqrt(half) * draw", "testbeds/test_drifts.py"),
     ("testbeds/drift.py", "jnp.maximum(quarters - done - self.calm, 0)", "jnp.maximum(quarters - done, 0)", "testbeds/test_drifts.py"),
+    ("testbeds/line.py", "falls = function(left) > function(right)", "falls = function(left) < function(right)", PROTOCOL),
     ("testbeds/sources.py", "self.position(round) - lead", "self.position(round) + lead", "testbeds/test_sources.py"),
     ("testbeds/sources.py", "sources * shares(outer)[y[\"source\"]]", "shares(outer)[0]", PROTOCOL),
     ("testbeds/instruments.py", "(v - outer @ y.treatment) ** 2", "(v - 2 * outer @ y.treatment) ** 2", PROTOCOL),
@@ -156,13 +216,22 @@ MUTATIONS = [
     ("testbeds/sinusoids.py", "jnp.stack([jnp.sin(phase), jnp.cos(phase)])", "jnp.stack([jnp.cos(phase), jnp.sin(phase)])", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "self.amplitude_spread**2 / 3", "self.amplitude_spread**2", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
+    ("testbeds/corruption.py", "return -jax.grad(lambda outer: jnp.sum(slope", "return jax.grad(lambda outer: jnp.sum(slope", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "(1 - share) * truth + share * following", "share * truth + (1 - share) * following", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "rows] + wrong.astype(", "rows] - wrong.astype(", "testbeds/test_corruption.py"),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "value = self.q.soft_value(self.target, following,", "value = self.q.soft_value(self.target, y.next_observation,", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/replay.py", "outcome.terminated.astype(before.dtype)])", "ended.astype(before.dtype)])", "studies/test_cartpole_replay.py"),
     ("studies/cartpole/replay.py", "rate * (parameters - state.target)", "(1 - rate) * (parameters - state.target)", "studies/test_cartpole_replay.py"),
     # the regression and its measures
-    ("studies/regression/program.py", "- noise / draws", "+ noise / draws", "studies/test_regression.py"),
+    ("studies/regression/probe.py", "- noise / draws", "+ noise / draws", "studies/test_regression.py"),
+    ("studies/regression/probe.py", "explicit + problem.implicit(", "explicit - problem.implicit(", "studies/test_regression.py"),
+    ("studies/regression/lanes.py", 'return self.batch if self.minibatch == "batch" else None', "return self.batch", "studies/test_regression.py"),
+    ("studies/regression/theory.py", "2 / rate * terms", "1 / rate * terms", "studies/test_regression.py"),
+    ("studies/cartpole/replay.py", "lambda leaf: leaf[self.batch :]", "lambda leaf: leaf[: self.batch]", "studies/test_cartpole_replay.py"),
+    ("studies/cartpole/presets.py", '"bounds": {"bounded_values": True}', '"bounds": {"bounded_values": True, "clip": 1.0}', "studies/test_cartpole_program.py"),
+    ("studies/theory/growth.py", "** -decay", "** decay", "studies/test_theory.py"),
     ("studies/regression/measure.py", "_square(historical - target)", "_square(historical)", "studies/test_regression.py"),
     ("studies/regression/measure.py", "_exact(weighting, windowed, outers)", "_exact(weighting, now, outers)", "studies/test_regression.py"),
     ("studies/regression/measure.py", '"error_squared": _square(used - target)', '"error_squared": _square(used - gradient)', "studies/test_regression.py"),

@@ -5,8 +5,6 @@ import importlib.util
 import io
 import json
 import re
-import subprocess
-import sys
 import unicodedata
 import warnings
 from functools import cache
@@ -15,6 +13,8 @@ from urllib.parse import unquote
 
 import jax
 import pytest
+
+from smoothfbo import cli
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -95,17 +95,14 @@ def test_blocks_say_what_they_are():
             assert match["language"] in {"python", "console", "text"}, f"{name_of(page)}: ```{match['language']}"
 
 
-def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it):
+def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it, capsys):
     page = DOCS / "how-to" / "tables.md"
     (_, code), *_ = blocks(page, "python")
     exec(code, {})
     command = next(line for _, text in blocks(page, "console") for line in text.splitlines() if "demand.csv" in line)
     arguments = command.removeprefix("$ smoothfbo ").split()
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "smoothfbo", *arguments], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert "out/stream-demand/report.html" in result.stdout
+    assert cli.main(arguments) == 0
+    assert "out/stream-demand/report.html" in capsys.readouterr().out
     errors = json.loads((as_users_have_it / "out" / "stream-demand" / "summary.json").read_text())["errors"]
     values = [round(errors[name], 1) for name in ("smoothfbo", "forgetting_16", "all_past")]
     assert values == [113.7, 113.4, 143.6]
@@ -119,7 +116,6 @@ def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it):
 @cache
 def help_of(command):
     """The options that `smoothfbo COMMAND --help` lists."""
-    from smoothfbo import cli
     from smoothfbo.harness import registry
 
     printed = io.StringIO()

@@ -15,15 +15,40 @@ from mutants import MUTATIONS
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothfbo"
 
-LIBRARY = {"errors", "types", "checks", "algebra", "batching", "compiled", "samples", "problem", "functions",
-           "hypergradients", "sums", "smoothing", "steps", "source", "states", "pieces", "online", "regret",
-           "saving", "views"}  # fmt: skip
+LIBRARY = {
+    "adaptive",
+    "algebra",
+    "batching",
+    "checks",
+    "compiled",
+    "errors",
+    "flow",
+    "functions",
+    "hypergradients",
+    "monitor",
+    "online",
+    "optimiser",
+    "pieces",
+    "problem",
+    "recommended",
+    "regret",
+    "samples",
+    "saving",
+    "smoothing",
+    "source",
+    "states",
+    "steps",
+    "sums",
+    "traps",
+    "types",
+    "views",
+}
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
     **dict.fromkeys(LIBRARY, LIBRARY),
     "testbeds": LIBRARY,
     "environments": LIBRARY,
-    "harness": {"errors", "types"},
+    "harness": {"", "errors", "types"},
     "studies": LIBRARY | {"testbeds", "environments", "harness"},
     "stream": LIBRARY | {"harness"},
     "cli": {"", "errors", "harness"},
@@ -263,7 +288,7 @@ def test_a_study_is_one_folder(tmp_path):
     assert not loaded & set(HEAVY)
 
 
-@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream"])
+@pytest.mark.parametrize("command", ["regression", "cartpole", "theory", "stream", "arena"])
 def test_help_and_reports_of_every_command_load_no_jax(command, tmp_path):
     loaded, printed, result = loaded_by(command, "--help", cwd=tmp_path)
     assert result.returncode == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smoothfbo.errors import renamed_attributes
 
 if TYPE_CHECKING:
+    from smoothfbo.adaptive import adaptive_steps
     from smoothfbo.batching import batched
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
@@ -27,16 +28,18 @@ if TYPE_CHECKING:
         PointwiseAdjoint,
         PointwiseCorrection,
         Reevaluated,
+        Replayed,
         SingleLoop,
         Storm,
         Unrolled,
     )
     from smoothfbo.online import Info, Online, RunState, State, run, start
     from smoothfbo.problem import Problem
+    from smoothfbo.recommended import smooth_fbo
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.saving import load, save
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
-    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, Round, as_source
+    from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
     from smoothfbo.views.plots import plot
@@ -70,6 +73,8 @@ __all__ = [
     "Problem",
     "RecordedSource",
     "Reevaluated",
+    "RepeatedSource",
+    "Replayed",
     "Round",
     "RunState",
     "Samples",
@@ -79,6 +84,7 @@ __all__ = [
     "StreamClassifier",
     "StreamRegressor",
     "Unrolled",
+    "adaptive_steps",
     "as_source",
     "batched",
     "bregman_descent",
@@ -90,6 +96,7 @@ __all__ = [
     "plot",
     "run",
     "save",
+    "smooth_fbo",
     "smoothed_gradient",
     "start",
     "window_average",
@@ -98,6 +105,7 @@ __all__ = [
 _HOME = {
     name: module
     for module, names in {
+        "adaptive": ("adaptive_steps",),
         "batching": ("batched",),
         "stream.estimators": ("StreamClassifier", "StreamRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
@@ -117,18 +125,20 @@ _HOME = {
             "PointwiseAdjoint",
             "PointwiseCorrection",
             "Reevaluated",
+            "Replayed",
             "SingleLoop",
             "Storm",
             "Unrolled",
         ),
         "online": ("Info", "Online", "RunState", "State", "run", "start"),
         "problem": ("Problem",),
+        "recommended": ("smooth_fbo",),
         "samples": ("Data", "Samples", "pad"),
         "saving": ("load", "save"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
         "views.plots": ("plot",),
-        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "Round", "as_source"),
+        "source": ("AbstractSource", "FunctionSource", "RecordedSource", "RepeatedSource", "Round", "as_source"),
     }.items()
     for name in names
 }

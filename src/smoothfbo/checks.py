@@ -29,7 +29,19 @@ def describe(tree: PyTree) -> str:
 
 def as_arrays(tree: PyTree) -> PyTree[jax.Array]:
     """Python numbers and NumPy arrays become JAX arrays of a fixed type, so that all rounds compile alike."""
+    require_numbers(tree, "data")
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), tree)
+
+
+def require_numbers(tree: PyTree, name: str) -> None:
+    """No text, no dates, no Python objects."""
+    for path, leaf in named_leaves(tree, name):
+        kind = np.asarray(leaf).dtype if isinstance(leaf, (str, bytes, np.ndarray, np.generic)) else None
+        if kind is not None and kind.kind in "SUOMm":
+            raise TypeError(
+                f"{path} has dtype {kind}, and JAX computes with numbers only: number classes first, e.g. by "
+                "numpy.unique(y, return_inverse=True)[1], and make dates and other objects floats."
+            )
 
 
 def shapes(tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
@@ -42,6 +54,10 @@ def same_shapes(one: PyTree, other: PyTree) -> bool:
         a.shape == b.shape and a.dtype == b.dtype
         for a, b in zip(jax.tree.leaves(shapes(one)), jax.tree.leaves(shapes(other)), strict=True)
     )
+
+
+def is_floating(value: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(value), jnp.floating)
 
 
 def require_floating(tree: PyTree, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -58,9 +58,6 @@ def one_step(static: Static, arrays: list[Any], state: Any, data: Any) -> tuple[
     return following, info if record is None else record(following, info)
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
 class _Plain:
     def __init__(self, function: Callable[..., Any]):
         self._function, self.__doc__ = function, function.__doc__
@@ -72,6 +69,6 @@ class _Plain:
         return self._function if instance is None else jax.tree_util.Partial(self._function, instance)
 
 
-def plain_method(function: Method) -> Method:
+def plain_method(function: Any) -> Any:
     """A method of an Equinox module that is called in loops: Equinox's own binding takes a third of a small round."""
-    return cast("Method", _Plain(function))
+    return _Plain(function)

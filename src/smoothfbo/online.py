@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 
-from smoothfbo import checks, pieces
+from smoothfbo import checks, pieces, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.compiled import Static, one_step, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
+from smoothfbo.monitor import first_monitor, observe
+from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
 from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
@@ -30,8 +32,10 @@ class Online(eqx.Module):
 
     - `problem`: the two point-wise losses; an `Oracle` needs none: `Online(estimator=..., optimiser=...)`.
     - `estimator`: `Functional`, `Implicit`, `Unrolled`, `Storm`, `Oracle`, another one of the library, or your own.
-    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`.
+    - `optimiser`: any optax chain. SmoothFBO is `optax.chain(window_average(w), optax.sgd(α))`. One that asks for
+      `value` and `grad` (`optax.polyak_sgd`, `optax.contrib.reduce_on_plateau`) gets the round's outer loss and ĝ_t.
     - `project`: the projection onto Λ, e.g. `optax.projections.projection_non_negative`; None is no constraint.
+    - `monitor`: whether to watch for oscillation (`Info.oscillating`). It costs two products of vectors like λ a round.
 
     A round whose hypergradient or update is not finite is skipped and counted: λ stays as it was, and the
     optimiser sees a zero gradient (like the paper's zero padding). Each part of the estimator's warm state
@@ -42,6 +46,7 @@ class Online(eqx.Module):
     estimator: AbstractEstimator
     optimiser: optax.GradientTransformation
     project: Callable[[PyTree], PyTree] | None
+    monitor: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Online(eqx.Module):
         estimator: AbstractEstimator | None = None,
         optimiser: Any = None,
         project: Callable[[PyTree], PyTree] | None = None,
+        monitor: bool = True,
         **old: Any,
     ):
         refuse_keywords("Online", old, {"hypergradient": "estimator"})
@@ -56,12 +62,11 @@ class Online(eqx.Module):
             raise TypeError(
                 f"estimator must be an estimator such as Functional(...) or Implicit(...), got {estimator!r}."
             )
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax transformation, got {optimiser!r}.")
         if project is not None and not callable(project):
             raise TypeError(f"project must be a function of the outer variable or None, got {project!r}.")
         self.problem, self.estimator = problem, estimator
-        self.optimiser, self.project = optimiser, project
+        self.optimiser, self.project = as_optimiser(optimiser, "transformation such as optax.sgd(0.1)"), project
+        self.monitor = monitor
 
     def init(self, outer: PyTree, data: Any, key: PRNGKeyArray) -> State:
         """The state before the first round. `data` is one round of data: its shapes count, and it is checked."""
@@ -89,6 +94,7 @@ class Online(eqx.Module):
             estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
             optimiser=self.optimiser.init(outer),
             skipped=jnp.zeros((), jnp.int32),
+            monitor=first_monitor(outer) if self.monitor else None,
         )
 
     @plain_method
@@ -116,19 +122,27 @@ class Online(eqx.Module):
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
         finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
+        value = jnp.where(finite, estimate.outer_loss, jnp.inf)
+        known = {"value": value, "grad": gradient}
+        if estimate.candidates is not None:
+            zeros = optax.tree.zeros_like(estimate.candidates)
+            known["candidates"] = optax.tree.where(finite, estimate.candidates, zeros)
+        change, optimiser = update(self.optimiser, gradient, state.optimiser, state.outer, **known)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-            change, optimiser = self.optimiser.update(gradient, state.optimiser, state.outer)
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)
         finite &= _all_finite(outer)
+        outer = optax.tree.where(finite, outer, state.outer)
+        monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer))
 
         following = State(
             round=state.round + 1,
             key=state.key,
-            outer=optax.tree.where(finite, outer, state.outer),
+            outer=outer,
             estimator=_keep_finite(warm, state.estimator),
             optimiser=optimiser,
             skipped=state.skipped + jnp.where(finite, 0, 1).astype(jnp.int32),
+            monitor=monitor,
         )
         smoothed = smoothed_gradient(optimiser, gradient)
         info = Info(
@@ -147,6 +161,7 @@ class Online(eqx.Module):
             converged=estimate.converged & finite,
             finite=finite,
             skipped=following.skipped,
+            oscillating=oscillating,
         )
         return following, info
 
@@ -177,8 +192,8 @@ def start(algorithm: Online, source: Any, outer: PyTree, key: PRNGKeyArray) -> R
     source = as_source(source)
     if isinstance(source, IterableSource):
         raise TypeError("start would use up the first round of an iterable; give run outer and key instead.")
-    is_mapped = isinstance(source, RecordedSource) and source.is_mapped
-    return _start(algorithm, source.init if is_mapped else lambda key: _init_source(source, key), outer, key)
+    init = source.init if _is_mapped(source) else lambda key: _init_source(source, key)
+    return _start(algorithm, init, outer, key)
 
 
 def run(
@@ -232,13 +247,13 @@ def run(
     elif state is None:
         state = start(algorithm, source, outer, key)  # pyright: ignore[reportArgumentType]
     plan = pieces.Plan(rounds, every, callback, progress)
-    is_mapped = isinstance(source, RecordedSource) and source.is_mapped
-    if plan.is_whole and rounds is not None and isinstance(source, AbstractSource) and not is_mapped:
-        return pieces.scan(algorithm, source, state, rounds, record)
-    pieces.require_values(algorithm, source, state)
-    if isinstance(source, IterableSource):
-        return plan.carry_out(pieces.live(algorithm, source, first, state, plan, record))
-    return plan.carry_out((pieces.mapped if is_mapped else pieces.compiled)(algorithm, source, state, plan, record))
+    if plan.is_whole and rounds is not None and isinstance(source, AbstractSource) and not _is_mapped(source):
+        final, trace = pieces.scan(algorithm, source, state, rounds, record)
+    else:
+        final, trace = pieces.in_pieces(algorithm, source, first, state, plan, record)
+        rounds = int(final.learner.round) - int(state.learner.round)
+    _remark(state.learner, final.learner, rounds, trace)
+    return final, trace
 
 
 def _rounds_left(source: AbstractSource | IterableSource, done: Any, rounds: int | None) -> int | None:
@@ -261,6 +276,19 @@ def _start(algorithm: Online, init: Callable[[Any], tuple[Any, Any]], outer: PyT
     key_learner, key_source, key_first = jax.random.split(key, 3)
     source_state, example = init(key_first)
     return RunState(algorithm.init(outer, example, key_learner), source_state, _key_data(key_source))
+
+
+def _remark(before: State, after: State, rounds: int, trace: Any) -> None:
+    """What deserves a sentence at the end of a run."""
+    oscillating = jnp.zeros((), jnp.int32)
+    if before.monitor is not None and after.monitor is not None:
+        oscillating = after.monitor.oscillating - before.monitor.oscillating
+    gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
+    traps.remark(rounds, after.skipped - before.skipped, oscillating, gradient_norm)
+
+
+def _is_mapped(source: AbstractSource) -> bool:
+    return isinstance(source, RecordedSource) and source.is_mapped
 
 
 @eqx.filter_jit

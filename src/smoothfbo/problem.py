@@ -88,13 +88,24 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
     ):
         x, y = jax.tree.map(lambda leaf: leaf[0], (samples.x, samples.y))
         value = checks.abstract_call(loss, name, outer=outer, prediction=prediction, x=x, y=y)
-        if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not _is_floating(value):
+        if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not checks.is_floating(value):
             raise ValueError(
-                f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)}."
+                f"{name} must return a floating-point scalar for one sample, got {checks.describe(value)} from a "
+                f"prediction {checks.describe(prediction)} and y={checks.describe(y)}{_advice(prediction, y)}."
             )
         if hasattr(loss, "of_all"):
             raise TypeError(f"{name}.of_all is called {name}.batch since version 1.0.")
         _check_batch(name, loss, outer, prediction, samples)
+
+
+def _advice(prediction: PyTree, y: PyTree) -> str:
+    """What to write where the two differ by an axis of length 1."""
+    predicted, given = ({jnp.shape(leaf) for leaf in jax.tree.leaves(tree)} for tree in (prediction, y))
+    if predicted == {()} and (1,) in given:
+        return ": drop the last axis of y, e.g. y[:, 0]"
+    if predicted == {(1,)} and () in given:
+        return ': let the function predict a scalar, e.g. an MLP with out_size="scalar"'
+    return ""
 
 
 def _check_batch(name: str, loss: Loss, outer: PyTree, prediction: PyTree, samples: Samples) -> None:
@@ -114,10 +125,6 @@ def _check_batch(name: str, loss: Loss, outer: PyTree, prediction: PyTree, sampl
         raise ValueError(
             f"{name}.batch must return one loss for each of the {samples.size} samples, got {checks.describe(values)}."
         )
-
-
-def _is_floating(value: jax.ShapeDtypeStruct) -> bool:
-    return jnp.issubdtype(value.dtype, jnp.floating)
 
 
 def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples: Samples) -> None:

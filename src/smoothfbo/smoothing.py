@@ -191,8 +191,8 @@ def mixed_average(mix: Number, smoother: optax.GradientTransformation) -> optax.
     def init(params: PyTree) -> MixState:
         return MixState(smoother.init(params), jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params))
 
-    def update(updates: PyTree, state: MixState, params: PyTree | None = None) -> tuple[PyTree, MixState]:
-        smoothed, inner = smoother.update(updates, state.smoother, params)
+    def update(updates: PyTree, state: MixState, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, MixState]:
+        smoothed, inner = optax.with_extra_args_support(smoother).update(updates, state.smoother, params, **extra)
 
         def blend(new: Array, average: Array) -> Array:
             theta = jnp.asarray(mix, new.dtype)
@@ -201,7 +201,7 @@ def mixed_average(mix: Number, smoother: optax.GradientTransformation) -> optax.
         blended = jax.tree.map(blend, updates, smoothed)
         return blended, MixState(inner, blended)
 
-    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def smoothed_gradient(optimiser_state: PyTree, gradient: PyTree) -> PyTree:

@@ -10,10 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from smoothfbo import checks
+from smoothfbo import checks, traps
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, check_data
+
+_NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 class Round(NamedTuple):
@@ -48,15 +55,42 @@ class FunctionSource(AbstractSource):
     function: Callable[[Int[Array, ""], PRNGKeyArray], Any]
 
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
-        return (), self._round(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0)).data
+        first = self._round(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0)).data
+        traps.check_source(self.function, key)  # where it is traced: once for a source
+        return (), first
 
     def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
         del learner
         return state, self._round(round, key)
 
     def _round(self, round: Int[Array, ""], key: PRNGKeyArray) -> Round:
-        value = self.function(round, key)
+        try:
+            value = self.function(round, key)
+        except _NEEDS_VALUES as error:
+            raise TypeError(
+                "source needs the value of the round or of the key, which are known only when the compiled run gets "
+                "there: index JAX arrays, jnp.asarray(array)[round], in place of NumPy arrays and lists, and write "
+                "jnp.where in place of if."
+            ) from error
+        checks.require_numbers(value, "data")
         return value if isinstance(value, Round) else Round(value)
+
+
+class RepeatedSource(AbstractSource):
+    """The same data in every round: a fixed data set, of which estimators draw mini-batches of their own."""
+
+    data: Any
+
+    def __init__(self, data: Any):
+        self.data = checks.as_arrays(data)
+
+    def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
+        del key
+        return (), self.data
+
+    def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
+        del round, learner, key
+        return state, Round(self.data)
 
 
 class RecordedSource(AbstractSource):
@@ -168,7 +202,9 @@ def as_source(source: Any) -> AbstractSource | IterableSource:
 
 def _is_loader(source: Any) -> bool:
     """Whether it is an iterable that is no pytree of arrays, such as a PyTorch DataLoader."""
-    return isinstance(source, Iterable) and jax.tree.leaves(source) == [source] and not hasattr(source, "shape")
+    if isinstance(source, (str, bytes)) or hasattr(source, "shape") or not isinstance(source, Iterable):
+        return False
+    return [id(leaf) for leaf in jax.tree.leaves(source)] == [id(source)]
 
 
 def next_round(

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
+from smoothfbo.monitor import Monitor
 from smoothfbo.views.frames import trace_frame
 
 
@@ -26,6 +27,7 @@ class State(NamedTuple):
     estimator: PyTree  # its warm state; `estimator.inner` is the inner function, where there is one
     optimiser: PyTree
     skipped: Int[Array, ""]  # rounds whose update was not finite
+    monitor: Monitor | None  # of the work that the moves of λ do
 
     hypergradient = _renamed("State", "hypergradient", "estimator")
 
@@ -47,6 +49,9 @@ class Info(NamedTuple):
       `ConjugateGradient` reached its own tolerance, and the round was not skipped. A few warm-started steps a round
       rarely get there: False is then no failure, but the residuals say how biased ĝ_t may be.
     - `finite`: False where the round was skipped; `skipped` counts these rounds so far.
+    - `oscillating`: True where the moves of λ have raised the outer objective by ten times what they had lowered it
+      before (Σ ½⟨ĝ_t + ĝ_{t+1}, λ_{t+1} − λ_t⟩, drift left out): they answer too strongly or too late. Shrink the step
+      or the window: with plain steps, α·L·w must stay below 4.9.
     """
 
     round: Int[Array, "..."]
@@ -64,6 +69,7 @@ class Info(NamedTuple):
     converged: Bool[Array, "..."]
     finite: Bool[Array, "..."]
     skipped: Int[Array, "..."]
+    oscillating: Bool[Array, "..."]
 
     def to_pandas(self) -> Any:
         """A trace as a pandas DataFrame: one row a round, one column a number.

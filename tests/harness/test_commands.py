@@ -40,22 +40,7 @@ def wait_for_records(process, folder, number):
     raise AssertionError("the run wrote nothing")
 
 
-def test_killed_at_any_moment_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path):
-    folder = tmp_path / "run"
-    for number in (1, 4):
-        process = command("regression", *SMALL, "--out", folder)
-        wait_for_records(process, folder, number)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    process = command("resume", folder)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    same_results(uninterrupted, folder)
-    assert (folder / "report.html").exists()
-    assert not (folder / "progress").exists()
-
-
-def test_interrupted_it_stops_after_the_chunk_and_says_how_to_go_on(command, uninterrupted, tmp_path):
+def test_interrupted_and_killed_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path):
     folder = tmp_path / "my run"
     process = command("regression", *SMALL, "--out", folder)
     wait_for_records(process, folder, 2)
@@ -65,9 +50,16 @@ def test_interrupted_it_stops_after_the_chunk_and_says_how_to_go_on(command, uni
     assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
     assert list(folder.glob("progress/000/checkpoints/*.npz"))
     process = command("regression", *SMALL, "--out", folder)  # the same command again
-    process.communicate(timeout=300)
-    assert process.returncode == 0
+    wait_for_records(process, folder, 6)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "summary.json").exists()
+    process = command("resume", folder)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     same_results(uninterrupted, folder)
+    assert (folder / "report.html").exists()
+    assert not (folder / "progress").exists()
 
 
 def test_reports_are_rebuilt_from_stored_files_and_compare_runs(uninterrupted, tmp_path, capsys):

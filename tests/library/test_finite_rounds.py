@@ -33,6 +33,7 @@ ESTIMATORS = {
     "storm": lambda: sf.Storm(trained_linear(1), 0.3, 0.5),
     "first order": lambda: sf.FirstOrder(trained_linear(3), 5.0),
     "re-evaluated": lambda: sf.Reevaluated(sf.Implicit(trained_linear(3)), 3),
+    "re-evaluated, fitted again": lambda: sf.Reevaluated(sf.Implicit(trained_linear(3)), 3, refit=True),
     "oracle": lambda: sf.Oracle(lambda outer, data, key: outer + jnp.mean(data.inner.x) * jnp.mean(data.outer.x)),
 }
 PARTS = {

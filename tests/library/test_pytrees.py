@@ -64,7 +64,7 @@ ESTIMATORS = [
     lambda like: sf.SingleLoop(network(like), 0.1),
     lambda like: sf.Storm(network(like, 1), 0.1, 0.5),
     lambda like: sf.FirstOrder(network(like), 2.0),
-    lambda like: sf.Reevaluated(sf.Functional(network(like), network(like)), 3),
+    lambda like: sf.Reevaluated(sf.Explicit(network(like)), 3),
 ]
 
 
@@ -79,7 +79,7 @@ def network(like, steps=2):
 
 
 @pytest.mark.parametrize("which", range(len(ESTIMATORS)))
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_any_structure(which, data):
     outer_tree, x_tree, v_tree = (data.draw(shapes.flatmap(trees)) for _ in range(3))

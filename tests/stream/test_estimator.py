@@ -78,7 +78,7 @@ def test_classes_may_be_anything_and_come_later():
 
 
 @pytest.mark.parametrize(("classes", "slope"), [(2, 1.0), (2, 4.0), (3, 2.0)])
-def test_probabilities_are_nearly_those_of_a_logistic_regression(optimised, classes, slope):
+def test_probabilities_are_nearly_those_of_a_logistic_regression(classes, slope):
     random = np.random.default_rng(0)
     x = random.normal(size=(6_000, 3))
     weights = slope * random.normal(size=(3, classes))

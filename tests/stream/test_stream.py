@@ -349,7 +349,7 @@ def test_many_outputs_fit_as_one_large_system_does():
     fits = []
     for function in (LinearOfOutputs(4, 0.01), Linear(lambda x: x, prediction=jnp.zeros(4), ridge=0.01)):
         start = function.init(samples.x[0], jnp.zeros(4), key)
-        fits.append(function.fit(start, objective, key).params)
+        fits.append(jax.jit(lambda start, fit=function.fit: fit(start, objective, key).params)(start))
         assert function.regulariser(fits[-1]) == pytest.approx(0.005 * np.sum(np.square(fits[-1])))
     np.testing.assert_allclose(*fits, rtol=1e-9)
 
@@ -366,7 +366,7 @@ def test_a_network_learns_a_class_that_appears_later():
     assert outcome.finite.all()
 
 
-def test_many_classes_are_quick(tmp_path, optimised):
+def test_many_classes_are_quick(tmp_path):
     """60 classes took 200 seconds: the fit was one system of all features times all classes."""
     frame = pd.DataFrame({"x": np.arange(60.0), "y": [f"class {i}" for i in range(60)]})
     begin = time.monotonic()
@@ -375,7 +375,7 @@ def test_many_classes_are_quick(tmp_path, optimised):
     assert time.monotonic() - begin < 90  # most of it compiles, on a machine that does other things
 
 
-def test_weights_collapse_after_a_jump_and_recover(optimised):
+def test_weights_collapse_after_a_jump_and_recover():
     random = np.random.default_rng(8)
     jumps, rows = [8000, 16000], 24000
     w = np.repeat(random.normal(size=(3, 3)) * 2, 8000, axis=0)
@@ -413,7 +413,7 @@ def test_a_jump_of_the_error_is_a_change_even_if_the_memory_is_short_already():
     assert all(ChangeDetector().update(8.0, 0.0) is None for _ in range(200))
 
 
-def test_the_network_learns_what_a_line_cannot(optimised):
+def test_the_network_learns_what_a_line_cannot():
     random = np.random.default_rng(9)
     x = random.normal(size=(2000, 3))
     y = np.abs(x[:, 0]) + 0.1 * random.normal(size=2000)

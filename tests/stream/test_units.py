@@ -82,7 +82,7 @@ def one_wrong_target(x, y):
         one_wrong_target,
     ],
 )
-def test_the_column_is_as_good_as_before_after_500_rows(optimised, event):
+def test_the_column_is_as_good_as_before_after_500_rows(event):
     x, y = stream()
     event(x, y)
     outcome = process(x, y)
@@ -92,7 +92,7 @@ def test_the_column_is_as_good_as_before_after_500_rows(optimised, event):
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_a_real_move_is_followed_at_once(optimised, size):
+def test_a_real_move_is_followed_at_once(size):
     x, y = stream()
     x[EVENT:, 0] += size
     y[EVENT:] += 2 * size
@@ -100,13 +100,13 @@ def test_a_real_move_is_followed_at_once(optimised, size):
     assert excess(outcome, y, EVENT + 48) < 0.1
 
 
-def test_a_target_that_jumps_far_is_learnt(optimised):
+def test_a_target_that_jumps_far_is_learnt():
     x, y = stream()
     y[EVENT:] += 100
     assert excess(process(x, y), y, EVENT + 500) < 0.1
 
 
-def test_a_table_that_behaves_is_left_as_it_is(optimised):
+def test_a_table_that_behaves_is_left_as_it_is():
     """Heavy tails, a mark that is seldom set, a trend: nothing is far, nothing is odd."""
     random = np.random.default_rng(1)
     x = np.stack([random.standard_t(3, ROWS), random.random(ROWS) < 0.01, np.arange(ROWS) / 100.0], axis=1)
@@ -121,7 +121,7 @@ def test_a_table_that_behaves_is_left_as_it_is(optimised):
     np.testing.assert_array_equal(learner.state.features.rows, ROWS)
 
 
-def test_a_column_that_begins_nearly_constant_is_not_lost(optimised):
+def test_a_column_that_begins_nearly_constant_is_not_lost():
     x, y = stream()
     x[:40, 0] = 10 + 1e-6 * (x[:40, 0] - 10)
     y[:40] = 2 * (x[:40, 0] - 10) + 0.2 * (x[:40, 1] - 20)
@@ -141,7 +141,7 @@ def test_quartiles_are_numpys():
     assert np.isnan(found[:, 4]).all()
 
 
-def test_the_rolling_ridge_agrees_with_numpy(optimised):
+def test_the_rolling_ridge_agrees_with_numpy():
     x, y = stream()
     x[5, 1] = y[ROWS - 40] = np.nan
     outcome, blocks = process(x, y), rolling_blocks(SPEC.rows)

@@ -17,7 +17,7 @@ from smoothfbo.studies.cartpole.replay import inner_parameters
 
 def test_evaluation_counts_the_rewards_of_whole_episodes():
     """A policy that always pushes to the left, followed by hand."""
-    environment, q = CartPole(reward_low=-0.05, reward_high=0.1), soft_q.TwinQ(4, 2, (3,))
+    environment, q = CartPole(reward_low=-0.05, reward_high=0.1), soft_q.QNetworks(4, 2, (3,))
     parameters = jnp.zeros((2, q.network.parameters)).at[:, -2].set(1.0)  # the bias of action 0
     key = jax.random.key(5)
     result = jax.jit(lambda: evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, 3))()
@@ -37,7 +37,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
     import gymnasium
 
     environment = CartPole(reward_low=-0.02, reward_high=0.1)
-    q = soft_q.TwinQ(4, 2, (8,))
+    q = soft_q.QNetworks(4, 2, (8,))
     parameters = jax.random.normal(jax.random.key(2), q.init(jax.random.key(2)).shape)
     key, episodes = jax.random.key(7), 3
     result = evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes)
@@ -59,7 +59,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
 
 
 def test_networks_are_averaged_as_functions():
-    q, observations = soft_q.TwinQ(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
+    q, observations = soft_q.QNetworks(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
     networks = jax.random.normal(jax.random.key(1), (4, *q.init(jax.random.key(1)).shape)).at[2].set(jnp.nan)
     counted = jnp.array([True, True, False, True])
     actions = jax.vmap(evaluation.greedy(q, networks, counted))(jnp.asarray(observations))

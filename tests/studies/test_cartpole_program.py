@@ -15,7 +15,8 @@ from smoothfbo.errors import UsageError
 from smoothfbo.harness.methods import find
 from smoothfbo.studies.cartpole import evaluation, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
-from smoothfbo.studies.cartpole.config import STUDIED, CartPoleConfig
+from smoothfbo.studies.cartpole.config import CartPoleConfig
+from smoothfbo.studies.cartpole.presets import FAITHFUL, PRESETS, REMEDIES, STUDIED
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
 
 
@@ -35,7 +36,7 @@ def numbers(**changes):
 
 
 def test_rates_fall_linearly_to_their_last_share():
-    stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    stream = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
     algorithm = cartpole.learner(find("fbo"), stream, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.estimator.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
@@ -51,7 +52,7 @@ def test_rates_fall_linearly_to_their_last_share():
 def test_every_method_solves_the_probe(method):
     stream = Replay(
         Probe(),
-        soft_q.TwinQ(2, 2, (16,)),
+        soft_q.QNetworks(2, 2, (16,)),
         soft_q.WorldModel(2, 2, (8,)),
         method=find(method).estimator,
         discount=DISCOUNT,
@@ -160,6 +161,7 @@ def test_a_row_sums_up_its_rounds():
         "used_norm": used.mean(),
         "hypergradient_squares": (raw**2).sum(),
         "used_squares": (used**2).sum(),
+        "clipped": (used > SMALL_CONFIG.clip).mean(),
         "inner_loss": infos.inner_loss.mean(),
         "outer_loss": infos.outer_loss.mean(),
         "training_pole_angle": tally.observations[cartpole.POLE_ANGLE] / 20,
@@ -202,14 +204,46 @@ def test_options_reach_what_they_are_for():
     assert stream.model.network.leak == 0.3
     np.testing.assert_allclose(stream.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
     assert cartpole.replay(replace(config, bounded_values=False), find("fbo"), one).largest_value is None
+    plain = cartpole.replay(replace(config, critics=1, independent_final=True), find("fbo"), one)
+    assert (plain.q.critics, plain.independent_final) == (1, True)
     inverses = {name: cartpole.estimator_of(find(name), Q, RATE).inverse for name in ("omd", "omd-cg")}
     assert isinstance(inverses["omd"], sf.IdentityInverse)
     assert isinstance(inverses["omd-cg"], sf.ConjugateGradient)
 
 
+def test_presets_add_each_remedy_to_the_papers_algorithm_and_take_each_away_from_ours():
+    faithful, ours = (replace(PRESETS[name], methods=("smooth-fbo",)) for name in ("faithful", "paper"))
+    usual = CartPoleConfig()
+    every = {name: value for added in REMEDIES.values() for name, value in added.items()}
+    assert set(every) == set(FAITHFUL)
+    for name, value in every.items():
+        assert getattr(usual, name) == value != getattr(faithful, name) == FAITHFUL[name]
+    for remedy, added in REMEDIES.items():
+        assert PRESETS[f"faithful-{remedy}"] == replace(faithful, **added)
+        removed = {name: FAITHFUL[name] for name in added}
+        expected = replace(ours, **removed, environment=("drifting",), first_seed=faithful.first_seed)
+        vary = ("final_rate",) if remedy == "falling" else ()  # the settings would say 0 otherwise
+        assert PRESETS[f"paper-no-{remedy}"] == replace(expected, vary=vary)
+
+
+def test_the_papers_algorithm_runs_with_one_network_and_batches_of_its_own():
+    config = replace(
+        SMALL_CONFIG, methods=("smooth-fbo",), environment=("drifting",), **FAITHFUL, independent_final=True, seeds=1
+    )
+    (program,) = cartpole.programs(config)
+    lanes, rows = whole_run(program)
+    assert inner_parameters(lanes[-1].run.learner.estimator).shape[1] == 1
+    assert all(row["finite"].all() and (row["clipped"] == 0).all() for row in rows)
+    last, infos = rounds_of(config, program, 1, lanes[0], 20)  # w = 5: the plain average of the last five, zero-padded
+    raw = np.asarray(infos.gradient)
+    average = np.stack([raw[max(0, t - 4) : t + 1].sum(0) / 5 for t in range(20)])
+    np.testing.assert_allclose(infos.smoothed, average, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(lanes[1].run.learner.outer[1], last.learner.outer, rtol=1e-9)
+
+
 @pytest.mark.parametrize(("clip", "size"), [(0.5, 0.5), (0.0, 50.0), (100.0, 50.0)])
 def test_gradients_are_clipped_before_adam(clip, size):
-    stream = Replay(Probe(), soft_q.TwinQ(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    stream = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
     optimiser = cartpole.learner(find("fbo"), stream, numbers(), clip=clip, capacity=10, rounds=10).optimiser
     gradient = jnp.array([30.0, 40.0])
     with jax.numpy_dtype_promotion("standard"):
@@ -309,6 +343,7 @@ def test_settings_of_a_method_replace_the_grid():
         ({"seeds": 0}, "`seeds` must be an integer of at least 1"),
         ({"inner_steps": 0}, "`inner_steps` must be an integer of at least 1"),
         ({"methods": ()}, "`methods` must be one or more of mle"),
+        ({"critics": 3}, "`critics` must be 1 or 2, got 3"),
         ({"discount": 1.0}, "`discount` must be at least 0 and below 1"),
     ],
 )

@@ -21,7 +21,7 @@ from smoothfbo.studies.cartpole.replay import Replay
 def replay(environment, **options):
     sizes = environment.observation_size, environment.actions
     defaults = {"method": "fbo", "random_steps": 50, "capacity": 200, "batch": 16}
-    return Replay(environment, soft_q.TwinQ(*sizes, (4,)), soft_q.WorldModel(*sizes), **{**defaults, **options})
+    return Replay(environment, soft_q.QNetworks(*sizes, (4,)), soft_q.WorldModel(*sizes), **{**defaults, **options})
 
 
 class Learner(NamedTuple):
@@ -91,6 +91,29 @@ def test_target_networks_follow_and_the_memory_goes_round():
         assert set(changed) <= {(50 + round) % 64}
         rows = np.concatenate([data.inner.x.observation, data.inner.x.action], 1)
         assert all((state.memory[:, :4] == row).all(1).any() for row in rows)
+
+
+def test_final_batches_are_drawn_on_their_own_where_they_are_asked_for():
+    stream = replay(CartPole(), independent_final=True)
+    state, first = jax.jit(stream.init)(jax.random.key(0))
+    assert first.final.inner.x.observation.shape == first.inner.x.observation.shape == (16, 4)
+    parameters = stream.q.init(jax.random.key(0))
+    step = eqx.filter_jit(lambda key: stream(state, jnp.asarray(3), learner_with(parameters), key))
+    picked = []
+    for seed in range(20):
+        after, (data, _) = step(jax.random.key(seed))
+        for part in (data, data.final):
+            places = (part.inner.x.observation[:, None] == after.memory[:54, :4]).all(-1)
+            assert (places.sum(1) >= 1).all()
+            picked.append(places.argmax(1))
+            following = stream.q.soft_value(after.target, part.inner.y.next_observation.T, stream.temperature)
+            np.testing.assert_allclose(  # the targets belong to the same rows
+                part.inner.y.target, part.inner.y.reward + 0.99 * (1 - part.inner.y.terminated) * following, rtol=1e-9
+            )
+    fitted, final = np.concatenate(picked[::2]), np.concatenate(picked[1::2])
+    assert np.mean(fitted == final) < 0.06  # 1/54 by chance, 1 if they were the same
+    assert abs(np.corrcoef(fitted, final)[0, 1]) < 0.2
+    assert replay(CartPole()).init(jax.random.key(0))[1].final is None
 
 
 def test_policy_is_soft_with_a_share_of_random_actions():

@@ -22,7 +22,8 @@ from smoothfbo.studies.cartpole import measure
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole import report as report
 from smoothfbo.studies.cartpole import settings as settings_files
-from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, PRESETS, CartPoleConfig
+from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, CartPoleConfig
+from smoothfbo.studies.cartpole.presets import PRESETS
 
 
 def test_interquartile_mean_is_the_mean_of_the_middle_half():
@@ -181,7 +182,7 @@ def test_settings_files_are_checked(tmp_path, content, message):
         settings_files.read_settings(str(path))
     with pytest.raises(UsageError, match=r"nowhere.json does not exist\."):
         settings_files.read_settings(str(tmp_path / "nowhere.json"))
-    with pytest.raises(UsageError, match="run the preset before retune first: tune, retune, choose"):
+    with pytest.raises(UsageError, match="the preset tune writes it: run that first"):
         settings_files.read_settings(PRESETS["retune"].settings)
 
 
@@ -235,7 +236,9 @@ def test_the_page_is_made_of_stored_files(tables, tmp_path):
     page = report.build(tmp_path).read_text()
     assert "SmoothFBO" in page
     assert ">1 of 2<" in page  # frozen lanes
-    assert {path.name for path in (tmp_path / "figures").iterdir()} >= {"drifting_return.png", "drifting_angle.png"}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} >= {
+        "drifting_return.png", "drifting_angle.png", "drifting_interval.png"
+    }  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")

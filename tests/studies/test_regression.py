@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,11 @@ from smoothfbo.source import RoundNumbers
 from smoothfbo.studies.regression import claims as regression_claims
 from smoothfbo.studies.regression import measure as regression_measure
 from smoothfbo.studies.regression import program as regression
-from smoothfbo.studies.regression.config import METHODS, PRESETS, REGIMES, Lane, RegressionConfig
+from smoothfbo.studies.regression import theory as regression_theory
+from smoothfbo.studies.regression.config import METHODS, RegressionConfig
+from smoothfbo.studies.regression.lanes import REGIMES, Lane
+from smoothfbo.studies.regression.presets import PRESETS
+from smoothfbo.testbeds.regression import shares
 
 SMALL = RegressionConfig(
     methods=("fbo", "smooth-fbo", "uniform", "exact"), windows=(1, 5), baseline_windows=(5,), rounds=24, seeds=2,
@@ -104,6 +109,7 @@ def test_measures_agree_with_numpy(measured, method, window):
     for t in (0, 3, 11, 23):
         row = rounds[rounds["round"] == t].iloc[0]
         np.testing.assert_allclose(row["excess"], reference.excess(t, outers[t]), rtol=1e-4)
+        np.testing.assert_allclose(row["excess_newest"], reference.excess(t, np.array([1.0, 0, 0])), rtol=1e-4)
         np.testing.assert_allclose(row["exact_squared"], np.sum(along[t] ** 2), rtol=1e-3)
         target = sum(reference.gradient(t - i, outers[t]) for i in range(window)) / window
         common = sum(reference.gradient(t - i, outers[t]) for i in range(100)) / 100
@@ -221,9 +227,75 @@ def test_the_probe_tells_bias_from_noise():
         return regression.probe(algorithm, source, stream, state, 4)
 
     probed = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3), 4_000))
-    assert abs(np.mean(probed["bias_squared"]) - 3 * 0.2**2) < 5 * np.std(probed["bias_squared"]) / np.sqrt(4_000)
-    assert abs(np.mean(probed["noise_squared"]) - 3 * 0.5**2) < 5 * np.std(probed["noise_squared"]) / np.sqrt(4_000)
-    assert np.std(probed["bias_squared"]) / np.sqrt(4_000) < 0.01
+    for name, expected in (("bias_given_past", 3 * 0.2**2), ("noise_given_past", 3 * 0.5**2)):
+        assert abs(np.mean(probed[name]) - expected) < 5 * np.std(probed[name]) / np.sqrt(4_000)
+    assert np.std(probed["bias_given_past"]) / np.sqrt(4_000) < 0.01
+
+
+def test_bias_and_noise_given_the_fits_are_those_of_the_formula():
+    """Networks that stay as they are drawn: G_t[s] = (1/L) E 2 (ĥ(x) − f_{t−1−s}(x)) â(x), by NumPy on a grid."""
+    config = dataclasses.replace(SMALL, inner_steps=(1,), noise=0.4)
+    lane = next(config.lanes())
+    numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
+    stream = regression.make_stream(config, lane.shape, numbers)
+    fixed = sf.Network(lambda key: eqx.nn.MLP(2, 1, 8, 2, jax.nn.gelu, key=key), optax.sgd(0.0), 1, batch_size=4)
+    algorithm = sf.Online(stream.problem(), sf.Functional(fixed, fixed), optax.sgd(0.1))
+    state = sf.start(algorithm, stream.source(), jnp.asarray([1.0, 0.5, 2.0]), jax.random.key(5))
+    state = state._replace(learner=state.learner._replace(round=jnp.asarray(7, jnp.int32)))
+    probed = jax.jit(lambda: regression.probe_given_fits(algorithm, stream.source(), stream, state, 4_000))()
+
+    reference = Reference(lane)
+    warm = state.learner.estimator
+    inner, adjoint = (np.asarray(jax.vmap(fixed.bind(each.params))(reference.x), float)[:, 0] for each in warm)
+    products = np.stack([2 * (inner - reference.truth(6 - lag)) * adjoint for lag in range(3)])
+    mean = products @ reference.probability / 3
+    exact = reference.gradient(7, np.array([1.0, 0.5, 2.0]))
+    np.testing.assert_allclose(probed["bias_given_fits"], np.sum((mean - exact) ** 2), rtol=0.02)
+    second = (products**2 + (2 * 0.4 * adjoint) ** 2) @ reference.probability / 9
+    np.testing.assert_allclose(probed["noise_given_fits"], np.sum(second - mean**2) / 8, rtol=0.05)  # batches of 8
+    assert regression.probe_given_fits(algorithm, stream.source(), stream, state, 0) == {}
+
+
+def test_final_batches_are_all_data_drawn_again_or_fresh():
+    lane = next(SMALL.lanes())
+    numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
+    stream = regression.make_stream(dataclasses.replace(SMALL, noise=0.0), lane.shape, numbers._replace(noise=0.0))
+    for final, size in (("all", None), ("drawn", 8), ("fresh", None)):
+        config = dataclasses.replace(SMALL, final=final)
+        for estimator in ("fbo", "aid", "unrolled"):
+            shape = dataclasses.replace(lane.shape, estimator=estimator)
+            assert regression.make_hypergradient(config, shape, numbers, stream).batch_size == size
+        source = regression.make_source(config, stream)
+        state, first = source.init(jax.random.key(0))
+        _, (data, _) = source(state, jnp.asarray(5), None, jax.random.key(1))
+        assert (data.final is None) == (first.final is None) == (final != "fresh")
+    fresh = data.final
+    assert jax.tree.map(jnp.shape, fresh) == jax.tree.map(jnp.shape, data._replace(final=None))
+    assert not np.isin(fresh.inner.x, data.inner.x).any()
+    np.testing.assert_array_equal(fresh.inner.y["lag"], np.repeat([0, 1, 2], 8))
+    for part, times in ((fresh.inner, 4 - np.repeat([0, 1, 2], 8)), (fresh.outer, np.full(8, 5))):
+        expected = jax.vmap(stream.truth)(jnp.asarray(times), part.x)
+        np.testing.assert_allclose(part.y["target"], expected, rtol=1e-6)
+
+
+def test_options_of_a_lane_reach_its_program():
+    config = dataclasses.replace(
+        SMALL, methods=("fbo", "smooth-fbo"), weights=("log",), minibatch=("batch", "5", "full"), tied=True
+    )
+    lanes = list(config.lanes())
+    assert {(lane.method, lane.lags) for lane in lanes} == {("fbo", 3), ("smooth-fbo", 5)}
+    assert {lane.shape.samples_per_step for lane in lanes} == {8, 5, None}
+    lane = next(lane for lane in lanes if lane.minibatch == "full" and lane.window == 5)
+    numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
+    stream = regression.make_stream(config, lane.shape, numbers)
+    estimator = regression.make_hypergradient(config, lane.shape, numbers, stream)
+    assert estimator.inner.batch_size is estimator.adjoint.function.batch_size is None
+    algorithm = regression.make_algorithm(config, lane.shape, numbers, stream, 5)
+    np.testing.assert_array_equal(algorithm.project(jnp.asarray([-1.0, 2.0])), [-1.0, 2.0])  # logarithms are free
+    np.testing.assert_array_equal(stream.initial(), np.zeros(5))
+    outer = jnp.asarray([0.3, -1.0, 0.2, 0.0, 2.0])
+    weights = np.exp(np.asarray(outer))
+    np.testing.assert_allclose(shares(stream.weighting, outer, 5), weights / weights.sum(), rtol=1e-6)
 
 
 def test_every_method_of_every_kind_has_its_lanes():
@@ -296,6 +368,34 @@ def test_summary_and_claims(measured):
     assert {claim["verdict"] for claim in summary["claims"]} <= {"holds", "fails", "open"}
 
 
+def test_the_theorem_on_this_task(measured):
+    """V₁, Q, L and the bound against NumPy: L by differences of the reference's gradient."""
+    lane, records, _, row = find(measured, "smooth-fbo", 5)
+    reference, outers = Reference(lane), np.asarray(records["outer"], float)
+
+    def hessian(t):
+        steps = 1e-3 * np.eye(3)
+        return np.stack(
+            [(reference.gradient(t, outers[t] + s) - reference.gradient(t, outers[t] - s)) / 2e-3 for s in steps]
+        )
+
+    np.testing.assert_allclose(row["curvature"], max(np.linalg.norm(hessian(t), 2) for t in range(24)), rtol=1e-3)
+    lanes = pd.concat([tables.tables["lanes"] for *_, tables in measured.values()], ignore_index=True)
+    entries = {entry["window"]: entry for entry in regression_theory.on_this_task(SMALL, lanes)}
+    assert set(entries) == {1, 5}
+    own = regression_theory._of_lane(SMALL, row.to_dict())
+    stream = regression_measure.stream_of_lane(SMALL, lane)
+    changes, largest = np.asarray(stream.suprema(24), float), float(stream.objective_bound(24))
+    np.testing.assert_allclose(own["variation_1"], changes.sum(), rtol=1e-5)
+    np.testing.assert_allclose(own["variation_0.5"], changes[:11].sum(), rtol=1e-5)
+    bound = 2 / 5.0 * (2 * 24 * largest / 5 + changes.sum()) + row["error"]
+    np.testing.assert_allclose(own["bound"], bound, rtol=1e-5)
+    np.testing.assert_allclose(own["step_times_smoothness_times_window"], 5.0 * row["curvature"] * 5, rtol=1e-6)
+    assert own["regret"] <= own["bound"]
+    assert entries[5]["step_allowed"] == (5.0 * lanes.loc[lanes["window"] == 5, "curvature"].max() <= 1)
+    assert np.isnan(find(measured, "exact")[3]["curvature"])
+
+
 @pytest.mark.parametrize(
     ("low", "high", "seeds", "expected"),
     [
@@ -334,16 +434,53 @@ def test_claims_are_paired_and_have_limits():
     assert claims["the exact objective falls"]["verdict"] == "open"
 
 
+def test_each_method_may_have_its_own_mini_batches(monkeypatch):
+    def lanes(method, window, minibatch, rate, excess):
+        return lanes_of(method, window, excess=np.asarray(excess)).assign(minibatch=minibatch, outer_rate=rate)
+
+    rows = [
+        lanes("fbo", 1, "batch", 3.0, [4.0, 4.0, 4.2]),
+        lanes("fbo", 1, "full", 3.0, [2.0, 2.0, 2.1]),
+        lanes("smooth-fbo", 10, "batch", 3.0, [1.0, 1.0, 1.1]),
+        lanes("smooth-fbo", 10, "full", 9.0, [3.0, 3.0, 3.1]),
+    ]
+    best = {("fbo", 1): (1.9, 3.0, "full"), ("smooth-fbo", 10): (0.9, 3.0, "batch")}
+    tuned = {("default", "per-lag", use): {} for use in ("batch", "full")}
+    for method, values in best.items():
+        tuned["default", "per-lag", values[-1]][method] = regression_claims.Tuned(*values)
+    monkeypatch.setattr(regression_claims, "tuned_rates", lambda sweep: tuned)
+    same = {name: getattr(PRESETS["tune"], name) for name in regression_claims.TUNED_FOR}
+    config = dataclasses.replace(
+        SMALL, **same, minibatch=("batch", "full"), sweep_rates=(3.0, 9.0), sweep_regimes=("default",)
+    )
+    claims = regression_claims.judge_claims(config, pd.concat(rows, ignore_index=True))
+    (claim,) = [each for each in claims if each["comparison"] == regression_claims.BEST_USE]
+    np.testing.assert_allclose(claim["value"]["mean"], 0.5, rtol=0.02)
+    assert (claim["verdict"], claim["minibatch"], claim["weights"]) == ("holds", "tuned", "per-lag")
+    assert (claim["own_minibatch"], claim["other_minibatch"], claim["window"]) == ("batch", "full", 10)
+
+
 def test_tuned_rates_come_from_the_stored_tuning_and_are_not_the_smallest():
     grid = PRESETS["paper"].sweep_rates
     rates = regression_claims.tuned_rates(grid)
     for regime in PRESETS["tune"].sweep_regimes:
         factor = REGIMES[regime].rate
-        assert {place for place in rates[regime] if place[0].endswith("fbo")} == {
+        here = rates[regime, "per-lag", "batch"]
+        assert {place for place in here if place[0].endswith("fbo")} == {
             ("fbo", 1), ("smooth-fbo", 10), ("smooth-fbo", 100),
         }  # fmt: skip
-        assert all(grid[0] * factor < rate for rate in rates[regime].values())
-    assert {method for method, _ in rates["default"]} >= {"unrolled", "aid", "fbo", "smooth-fbo", "exact"}
+        assert all(grid[0] * factor < tuned.outer_rate for tuned in here.values())
+    methods = {method for method, _ in rates["default", "per-lag", "batch"]}
+    assert methods >= {"unrolled", "aid", "fbo", "smooth-fbo", "exact"}
+
+
+def test_the_better_mini_batches_of_a_method_are_found():
+    tuned = {use: regression_claims.Tuned(excess, rate, use) for use, excess, rate in (("batch", 2, 3), ("full", 1, 9))}
+    rates = {("default", "decay", use): {("fbo", 1): tuned[use]} for use in tuned}
+    rates["default", "per-lag", "batch"] = {("fbo", 1): tuned["batch"]}
+    rates["noisy", "decay", "full"] = {("fbo", 1): regression_claims.Tuned(0, 1, "full")}
+    assert regression_claims.best_use(rates, "decay") == {("fbo", 1): tuned["full"]}
+    assert regression_claims.best_use(rates, "per-lag") == {("fbo", 1): tuned["batch"]}
 
 
 @pytest.mark.parametrize(
@@ -359,10 +496,12 @@ def test_tuned_rates_come_from_the_stored_tuning_and_are_not_the_smallest():
         (["--inner-rate", "0"], "--inner-rate must be positive and finite, got 0.0."),
         (["--inner-rate", "nan"], "--inner-rate must be positive and finite, got nan."),
         (["--seeds", "0"], "--seeds must be an integer of at least 1, got 0."),
-        (["--minibatch", "321"], "--minibatch must be between 1 and the 320 samples of a round's inner data"),
+        (["--minibatch", "321"], "--minibatch must be batch, full, or between 1 and the 320 samples of a round's"),
+        (["--minibatch", "all"], "--minibatch must be batch, full, or between 1 and the 320 samples of a round's"),
+        (["--final", "new"], "--final must be one of all, drawn, fresh, got new."),
         (["--batch", "0"], "--batch must be integers of at least 1, got 0."),
         (["--drift", "sideways"], "--drift must be one or more of sinusoidal, jumps, got sideways."),
-        (["--weights", "none"], "--weights must be one or more of per-lag, decay, got none."),
+        (["--weights", "none"], "--weights must be one or more of per-lag, decay, log, got none."),
         (["--preset", "papr"], "of demo, paper, ablation, tune, got papr (did you mean paper?)."),
         (["--rounds", "many"], "--rounds"),
         (["--colour", "red"], "--colour"),

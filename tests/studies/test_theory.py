@@ -25,9 +25,9 @@ from smoothfbo.harness import folders
 from smoothfbo.studies.theory import program as theory
 from smoothfbo.studies.theory import report
 from smoothfbo.studies.theory.config import TheoryConfig
-from smoothfbo.studies.theory.growth import growth_slopes
+from smoothfbo.studies.theory.growth import BIASES, biased_oracle, growth_slopes
 from smoothfbo.studies.theory.statements import Judge, judge_statements
-from smoothfbo.testbeds import FiniteBilevel
+from smoothfbo.testbeds import DriftingCosine, FiniteBilevel
 
 SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0", "0.05",
          "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
@@ -68,10 +68,10 @@ def test_theory_writes_checks_metrics_and_figures(finished):
         assert word in names
     assert all(check["holds"] is not False for check in summary["checks"])
     lanes = pd.read_parquet(folder / "metrics.parquet")
-    assert len(lanes) == 3 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
+    assert len(lanes) == 4 * 2 * 2 * 2 * 24  # problems × drifts × steps × windows × lanes
     assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        "bound.png", "decomposition.png", "growth.png", "trade_off.png"
+        "bound.png", "decomposition.png", "growth.png", "growth_bias.png", "trade_off.png"
     }  # fmt: skip
     assert not list(folder.glob(".*"))
     config = json.loads((folder / "config.json").read_text())
@@ -87,7 +87,8 @@ def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, t
     summary = json.loads((folder / "summary.json").read_text())
     summary["checks"][0]["holds"] = False
     (folder / "summary.json").write_text(json.dumps(summary))
-    assert cli.main(["theory", *SMALL, "--out", str(folder)]) == 1
+    with jaxtyped_off(), jax.enable_x64(False):
+        assert cli.main(["theory", *SMALL, "--out", str(folder)]) == 1
     assert "smoothfbo: does not hold: decomposition" in " ".join(capsys.readouterr().err.split())
     # outside the assumptions it is only marked
     summary["checks"][0]["within_assumptions"] = False
@@ -98,19 +99,16 @@ def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, t
 
 
 def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path):
-    """Between two programs: what was done is not done again."""
+    """Between two programs, to those of a run that was not killed: what was done is not done again."""
     config = folders.configuration(TheoryConfig, json.loads((finished[1] / "config.json").read_text())["config"])
-    study = theory.study(
-        dataclasses.replace(config, lanes=10, rounds=8, drifts=(0.05,), windows=(2,), horizons=(10, 20, 30))
-    )
-    with jaxtyped_off():
-        execute(study, tmp_path / "whole")
+    with jaxtyped_off(), jax.enable_x64(False):  # the programs of the finished run, which are compiled already
+        study = theory.study(config)
         with pytest.raises(Kill):
             execute(study, tmp_path / "parts", stop_after(2))
         programs = []
         execute(study, tmp_path / "parts", lambda program, records: programs.append(program.name))
     assert programs == [program.name for program in study.programs[2:]]
-    assert (tmp_path / "whole" / "summary.json").read_bytes() == (tmp_path / "parts" / "summary.json").read_bytes()
+    assert (finished[1] / "summary.json").read_bytes() == (tmp_path / "parts" / "summary.json").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -139,9 +137,9 @@ def test_bad_options_are_one_line_and_leave_no_folder(options, message, tmp_path
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert cli.main(["theory", "--out", str(tmp_path / "file" / "run")]) == 2
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path / "file" / "run")]) == 2
     assert capsys.readouterr().err.startswith(f"smoothfbo: {tmp_path}")
-    assert cli.main(["theory", "--out", str(tmp_path / "file")]) == 2
+    assert cli.main(["theory", *SMALL, "--out", str(tmp_path / "file")]) == 2
     assert "it is a file, not a folder" in capsys.readouterr().err
 
 
@@ -176,10 +174,22 @@ def test_verdicts_notice_violations():
 def test_slopes_are_those_of_power_laws():
     rounds = np.repeat([100, 1000, 10_000], 3)
     frame = pd.DataFrame({
-        "drift": "T", "step": "1/L", "exponent": 0.5, "rounds": rounds, "lane": np.tile(np.arange(3), 3),
+        "drift": "T", "step": "1/L", "bias": "none", "exponent": 0.5, "rounds": rounds,
+        "lane": np.tile(np.arange(3), 3),
         "regret_per_round": np.tile([1.0, 2.0, 3.0], 3) * rounds**-0.4,
     })  # fmt: skip
     np.testing.assert_allclose(growth_slopes(frame)["slope"], -0.4, rtol=1e-9)
+
+
+def test_biases_fall_or_stay_and_the_regret_with_them():
+    problem = DriftingCosine(noise=0.0)
+    outer, rounds = jnp.asarray([0.3, -1.0, 2.0, 0.5]), jnp.asarray([0, 15, 255])
+    for bias, decay in BIASES.values():
+        draw = biased_oracle(problem, jnp.asarray(bias), jnp.asarray(decay)).gradient
+        found = jax.vmap(lambda t, draw=draw: draw(outer, t, jax.random.key(0)) - problem.gradient(t, outer))(rounds)
+        lengths = bias * np.array([1.0, 16.0, 256.0]) ** -decay
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found, lengths[:, None] * np.full(4, 0.5), rtol=1e-9, atol=1e-12)
 
 
 def test_help_needs_no_jax():

@@ -9,7 +9,11 @@ from reference import central_differences
 import smoothfbo as sf
 from smoothfbo.testbeds import FiniteBilevel
 
-PROBLEMS = {"functional": {"points": 4}, "linear": {"points": 6, "features": 3}}
+PROBLEMS = {
+    "functional": {"points": 4},
+    "linear": {"points": 6, "features": 3},
+    "both terms": {"points": 4, "outer_coupling": 0.6},
+}
 ROUND = 5
 
 
@@ -29,6 +33,7 @@ def numpy_objective(problem, outer, round=ROUND):
     inner = np.sin(np.asarray(problem.offsets) + moved) + np.asarray(problem.coupling) @ np.sin(outer)
     solution = phi @ np.linalg.lstsq(phi, inner, rcond=None)[0]
     target = 0.5 * np.cos(2 * np.asarray(problem.offsets) - moved)
+    target += problem.outer_coupling * np.asarray(problem.coupling) @ np.sin(outer)
     explicit = problem.explicit_weight * np.mean(1 - np.cos(outer))
     return np.sum((solution - target) ** 2) / (2 * n) + explicit + problem.noise**2 / 2
 
@@ -53,15 +58,19 @@ def test_mean_and_variance_of_the_hypergradient_by_monte_carlo(problem, key):
         return explicit + losses.implicit(outer, inner[data.inner.x], adjoint[data.inner.x], data.inner)
 
     draws = np.asarray(jax.jit(jax.vmap(estimate))(jax.random.split(key, 40_000)))
-    expected = np.asarray(problem.expected_hypergradient(outer, adjoint))
+    given = jnp.asarray(ROUND), outer, inner, adjoint
+    expected = np.asarray(problem.expected_hypergradient(*given))
     assert np.all(np.abs(draws.mean(axis=0) - expected) < 5 * draws.std(axis=0) / np.sqrt(len(draws)) + 1e-12)
     spread = np.sum((draws - expected) ** 2, axis=1)
-    assert abs(spread.mean() - problem.variance(outer, adjoint)) < 5 * spread.std() / np.sqrt(len(draws))
+    assert abs(spread.mean() - problem.variance(*given)) < 5 * spread.std() / np.sqrt(len(draws))
 
 
 def test_estimators_reach_the_exact_gradient_with_much_data(problem, key):
     """The general functional and implicit estimators of the core, on a large sample of this problem."""
-    large = FiniteBilevel(points=problem.points, features=None if problem.points == 4 else 3, speed=0.1, batch=200_000)
+    features = None if problem.points == 4 else 3
+    large = FiniteBilevel(
+        points=problem.points, features=features, outer_coupling=problem.outer_coupling, speed=0.1, batch=200_000
+    )
     outer = jnp.asarray(outer_of(problem, 4))
     data = large.draw(jnp.asarray(ROUND), key)
     exact = np.asarray(large.gradient(jnp.asarray(ROUND), outer))
@@ -90,6 +99,24 @@ def test_constants_bound_what_they_should(problem):
     np.testing.assert_allclose(problem.suprema(rounds), largest, rtol=1e-9)
     inside = np.abs(np.diff(np.asarray(values), axis=0)).max(axis=1)
     assert (inside <= np.asarray(problem.suprema(rounds)) + 1e-12).all()
+
+
+def test_the_inner_function_enters_both_terms_where_the_outer_target_depends_on_the_outer_variable():
+    """∂_λ ℓ_out at two predictions differs with ρ, and the bias of wrong functions is within its constant."""
+    generator = np.random.default_rng(7)
+    for share in (0.0, 0.6, 2.5):
+        problem = FiniteBilevel(points=4, outer_coupling=share)
+        outer, first, second = (jnp.asarray(generator.normal(size=4)) for _ in range(3))
+        data = problem.draw(jnp.asarray(ROUND), jax.random.key(0)).outer
+        terms = [np.asarray(problem.problem().explicit(outer, inner[data.x], data)) for inner in (first, second)]
+        assert np.allclose(*terms) == (share == 0)
+        exact, inner = problem.solution(jnp.asarray(ROUND), outer), first
+        adjoint = problem.adjoint_of(jnp.asarray(ROUND), outer, inner) + 0.3 * second
+        bias = problem.expected_hypergradient(jnp.asarray(ROUND), outer, inner, adjoint) - problem.gradient(
+            jnp.asarray(ROUND), outer
+        )
+        suboptimality = 0.5 * np.mean((inner - exact) ** 2) + 0.5 * np.mean((0.3 * second) ** 2)
+        assert np.sum(bias**2) <= problem.bias_constant() * suboptimality
 
 
 def test_path_of_the_parameters(problem):

@@ -61,6 +61,16 @@ class AbstractFunction(eqx.Module):
         """Move θ towards the minimiser of Σ terms + R(θ), starting from `state`."""
 
     @property
+    def depends_on_outer(self) -> bool:
+        """Whether R depends on the outer variable, R(θ, λ); `at` then fills it in."""
+        return False
+
+    def at(self, outer: PyTree) -> "AbstractFunction":
+        """The same family with R(·, λ) at this λ: what estimators fit in a round. Itself, where R has no λ."""
+        del outer
+        return self
+
+    @property
     def bind_all(self) -> NoReturn:
         raise AttributeError("bind_all(params) is written smoothfbo.batched(function.bind(params)) since version 1.0.")
 

@@ -1,22 +1,24 @@
 """Functions that are linear in given features, fitted in closed form (the paper's parametric reduction)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import solve_positive, squared_norm
+from smoothfbo.algebra import inner_product, solve_positive, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
 from smoothfbo.types import Number
 
 
 class Linear(AbstractFunction):
-    """f(x) = W φ(x), fitted exactly: (mean H ⊗ φφᵀ + ρI) w = −mean c ⊗ φ for a quadratic objective ½vᵀHv + cᵀv.
+    """f(x) = W φ(x), fitted exactly: (mean H ⊗ φφᵀ + diag ρ) w = −mean c ⊗ φ for a quadratic objective ½vᵀHv + cᵀv.
 
     With several `steps` it is Newton's method, for losses that are convex but not quadratic in v (logistic
     regression); one step, the default, is the exact solution of a quadratic. For any other loss one step is not
@@ -29,16 +31,17 @@ class Linear(AbstractFunction):
       features of the adjoint, pass `adjoint=lambda module: Linear(last_hidden(module))` to `Functional`.
     - `prediction`: an example of what f(x) is (a scalar by default). As an adjoint it may be left out: the
       adjoint takes the form of the inner prediction.
-    - `ridge`: ρ ≥ 0, i.e. the penalty ½ρ‖W‖², on every weight. With 0, features that depend on each other (or fewer
-      samples than features) leave the system singular: the round is skipped as not finite, or, where rounding hides
-      it, the fit is one of many. Give a small ρ there.
+    - `ridge`: ρ ≥ 0, i.e. the penalty ½ Σ_j ρ_j ‖W_j‖²: a number for all features, a vector with one for each feature
+      (the bias comes last), or a function of the outer variable that returns either. With 0, features that depend on
+      each other (or fewer samples than features) leave the system singular: the round is skipped as not finite, or,
+      where rounding hides it, the fit is one of many. Give a small ρ there.
     - `bias`: whether to append a constant 1 to the features.
     - `steps`: Newton steps per round.
     """
 
     features: Callable[[PyTree], Float[Array, " p"]]
     prediction: PyTree | None
-    ridge: Number
+    ridge: Number | Float[Array, " p"] | Callable[[PyTree], Any]
     bias: bool = eqx.field(static=True)
     steps: int = eqx.field(static=True)
 
@@ -47,11 +50,11 @@ class Linear(AbstractFunction):
         features: Callable[[PyTree], Array],
         *,
         prediction: PyTree | None = None,
-        ridge: Number = 0.0,
+        ridge: Any = 0.0,
         bias: bool = False,
         steps: int = 1,
     ):
-        checks.require_range(ridge, "ridge", 0.0)
+        ridge = ridge if callable(ridge) else _ridge(ridge, "ridge")
         checks.require_integer(steps, "steps", 1)
         if not callable(features):
             raise TypeError(f"features must be a function from one input to a vector, got {features!r}.")
@@ -66,6 +69,11 @@ class Linear(AbstractFunction):
         phi = checks.abstract_call(self._phi, "features", x=x)
         if not isinstance(phi, jax.ShapeDtypeStruct) or len(phi.shape) != 1:
             raise ValueError(f"features must map one input to a vector, got {checks.describe(phi)}.")
+        if not callable(self.ridge) and jnp.shape(self.ridge) not in ((), phi.shape):
+            raise ValueError(
+                f"ridge must be a number or a vector of {phi.shape[0]} numbers, one for each feature"
+                f"{' and the last for the bias' if self.bias else ''}, got one of shape {jnp.shape(self.ridge)}."
+            )
         return FunctionState(
             jax.tree.map(lambda v: jnp.zeros((*v.shape, *phi.shape), v.dtype), prediction), optimiser=()
         )
@@ -78,8 +86,19 @@ class Linear(AbstractFunction):
         return function
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
-        square = squared_norm(params)
-        return 0.5 * jnp.asarray(self.ridge, square.dtype) * square
+        if not jnp.shape(self._filled_ridge()):
+            square = squared_norm(params)
+            return 0.5 * jnp.asarray(self._filled_ridge(), square.dtype) * square
+        return 0.5 * inner_product(params, jax.tree.map(jnp.multiply, self._ridges(params), params))
+
+    @property
+    def depends_on_outer(self) -> bool:
+        return callable(self.ridge)
+
+    def at(self, outer: PyTree) -> "Linear":
+        if not callable(self.ridge):
+            return self
+        return eqx.tree_at(lambda linear: linear.ridge, self, _ridge(self.ridge(outer), "ridge(outer)"))
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         del key
@@ -91,9 +110,9 @@ class Linear(AbstractFunction):
     def _newton(self, params: PyTree, objective: tuple[Term, ...]) -> PyTree:
         flat, unravel = ravel_pytree(params)
         size = flat.size
-        ridge = jnp.asarray(self.ridge, flat.dtype)
+        ridge = ravel_pytree(self._ridges(params))[0]
         gradient = ridge * flat
-        curvature = ridge * jnp.eye(size, dtype=flat.dtype)
+        curvature = jnp.diag(ridge)
         for term in objective:
             phi = jax.vmap(self._phi)(term.samples.x).astype(flat.dtype)
             slopes, hessians = self._derivatives(params, term)
@@ -120,9 +139,29 @@ class Linear(AbstractFunction):
 
         return term.samples.weighted(jax.vmap(one)(predictions, term.samples.x, term.samples.y))
 
+    def _ridges(self, params: PyTree) -> PyTree:
+        """ρ for every weight."""
+        ridge = self._filled_ridge()
+        return jax.tree.map(lambda weight: jnp.broadcast_to(jnp.asarray(ridge, weight.dtype), weight.shape), params)
+
+    def _filled_ridge(self) -> Any:
+        if callable(self.ridge):
+            raise TypeError("ridge is a function of the outer variable: fit and penalise with linear.at(outer).")
+        return self.ridge
+
     def _phi(self, x: PyTree) -> Float[Array, " p"]:
         phi = self.features(x)
         return jnp.append(phi, jnp.ones((), phi.dtype)) if self.bias else phi
+
+
+def _ridge(value: Any, name: str) -> Any:
+    """A number, or a vector as a JAX array; not negative where that can be seen."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        value = jnp.asarray(value)
+    if jnp.ndim(value) > 1:
+        raise ValueError(f"{name} must be a number or a vector with one number a feature, got {jnp.shape(value)}.")
+    checks.require_range(value, name, 0.0)
+    return value
 
 
 def last_hidden(module: eqx.nn.MLP) -> Callable[[Array], Float[Array, " p"]]:

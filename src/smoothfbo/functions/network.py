@@ -14,6 +14,9 @@ from smoothfbo.algebra import lane_by_lane
 from smoothfbo.batching import batched
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
+from smoothfbo.functions.penalty import PenaltyAt, takes_outer
+from smoothfbo.functions.recipes import WithKey, check_parameters, frozen_part, is_random
+from smoothfbo.optimiser import as_optimiser, update
 
 
 class _Pair(NamedTuple):
@@ -26,11 +29,11 @@ class _Pair(NamedTuple):
 class _Applied(eqx.Module):
     """x ↦ apply(params, x)."""
 
-    apply: Callable[[PyTree, PyTree], PyTree]
+    apply: Callable[..., PyTree]
     params: PyTree
 
-    def __call__(self, x: PyTree) -> PyTree:
-        return self.apply(self.params, x)
+    def __call__(self, x: PyTree, key: PRNGKeyArray | None = None) -> PyTree:
+        return self.apply(self.params, x) if key is None else self.apply(self.params, x, key=key)
 
     def batch(self, xs: PyTree) -> PyTree:
         return batched(self.apply, in_axes=(None, 0))(self.params, xs)
@@ -46,10 +49,14 @@ class Network(AbstractFunction):
     - `make`: a function `key -> module` that builds an Equinox module (any callable pytree). It is a recipe and not a
       built module so that every seed gets an initialisation of its own. The module maps one sample; it may have a
       method `batch(xs)` for many (see `smoothfbo.batched`). For a pair of functions, see `Network.from_pair`.
+    - A module that is random while it is trained (dropout) takes `key=None`, as in Equinox. Fits call it with a key of
+      its own for every sample and step. Predictions, residuals and hypergradients call it without one, with all its
+      flags `inference` set. Modules with a mutable state (batch normalisation) are refused.
     - `optimiser`: any optax optimiser. Its memory is carried from round to round with the parameters.
     - `steps`: updates per round.
     - `batch_size`: samples per update, drawn with replacement; None uses all samples of the round.
-    - `penalty`: R(θ), a function of the parameters; None is no penalty.
+    - `penalty`: R(θ), a function `(params)`, or R(θ, λ), a function `(params, outer)`; None is no penalty. One with λ
+      has its hypergradient in `Implicit` and `Unrolled`; see `Functional` for why not there.
     - `unroll`: how many updates are unrolled in the compiled loop (speed only, never the result's meaning).
     """
 
@@ -58,8 +65,9 @@ class Network(AbstractFunction):
     optimiser: optax.GradientTransformation
     steps: int = eqx.field(static=True)
     batch_size: int | None = eqx.field(static=True)
-    penalty: Callable[[PyTree], Float[Array, ""]] | None
+    penalty: Callable[..., Float[Array, ""]] | None
     unroll: int = eqx.field(static=True)
+    is_random: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -68,7 +76,7 @@ class Network(AbstractFunction):
         steps: int,
         *,
         batch_size: int | None = None,
-        penalty: Callable[[PyTree], Any] | None = None,
+        penalty: Callable[..., Any] | None = None,
         unroll: int = 1,
         **old: Any,
     ):
@@ -83,14 +91,15 @@ class Network(AbstractFunction):
             raise TypeError("Network((init, apply), ...) is written Network.from_pair(init, apply, ...) since 1.0.")
         if not is_pair and not callable(make):
             raise TypeError(f"make must be a function key -> module, got {make!r}.")
-        if not isinstance(optimiser, optax.GradientTransformation):
-            raise TypeError(f"optimiser must be an optax optimiser such as optax.adam(1e-3), got {optimiser!r}.")
+        if penalty is not None:
+            takes_outer(penalty)
         checks.require_integer(steps, "steps", 0)
         checks.require_integer(unroll, "unroll", 1)
         if batch_size is not None:
             checks.require_integer(batch_size, "batch_size", 1)
-        self.make, self.frozen = make, None if is_pair else _frozen_part(make)
-        self.optimiser, self.steps = optimiser, steps
+        self.make, self.frozen = make, None if is_pair else frozen_part(make)
+        self.is_random = is_random(make.apply if is_pair else self.frozen)
+        self.optimiser, self.steps = as_optimiser(optimiser, "optimiser such as optax.adam(1e-3)"), steps
         self.batch_size, self.penalty, self.unroll = batch_size, penalty, unroll
 
     @classmethod
@@ -121,50 +130,60 @@ class Network(AbstractFunction):
             return eqx.filter(self.make(key), eqx.is_inexact_array)
 
         params = lane_by_lane(initial, key, x)  # it may hold LAPACK calls: the QR of an orthogonal initialisation
+        check_parameters(params)
         checks.require_floating(params, "the network's parameters")
         return FunctionState(params, self.optimiser.init(params))
 
     def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
         if isinstance(self.make, _Pair):
             return _Applied(self.make.apply, params)
-        return eqx.combine(params, self.frozen)
+        module = eqx.combine(params, self.frozen)
+        return eqx.nn.inference_mode(module) if self.is_random else module
 
     def regulariser(self, params: PyTree) -> Float[Array, ""]:
         if self.penalty is None:
             return jnp.zeros((), jnp.result_type(*jax.tree.leaves(params)))
+        if self.depends_on_outer:
+            raise TypeError("penalty is a function of (params, outer): fit and penalise with network.at(outer).")
         return self.penalty(params)
 
+    @property
+    def depends_on_outer(self) -> bool:
+        return self.penalty is not None and takes_outer(self.penalty)
+
+    def at(self, outer: PyTree) -> "Network":
+        if self.penalty is None or not self.depends_on_outer:
+            return self
+        return eqx.tree_at(lambda network: network.penalty, self, PenaltyAt(self.penalty, outer))
+
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
-        def update(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
+        def one_step(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
             keys = jax.random.split(key, len(objective))
             batch = tuple(
                 term._replace(samples=term.samples.minibatch(self.batch_size, key))
                 for term, key in zip(objective, keys, strict=True)
             )
-            gradient = jax.grad(lambda params: objective_value(self, params, batch))(state.params)
-            return self.descend(state, gradient), None
+
+            def loss(params: PyTree) -> Float[Array, ""]:
+                return self._value(params, batch, keys)
+
+            value, gradient = jax.value_and_grad(loss)(state.params)
+            return self.descend(state, gradient, value=value, grad=gradient, value_fn=loss), None
 
         keys = jax.random.split(key, self.steps)
-        return jax.lax.scan(update, state, keys, unroll=self.unroll)[0]
+        return jax.lax.scan(one_step, state, keys, unroll=self.unroll)[0]
 
-    def descend(self, state: FunctionState, gradient: PyTree) -> FunctionState:
-        """One update of the optimiser with a given gradient in θ."""
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
-            change, memory = self.optimiser.update(gradient, state.optimiser, state.params)
-            return FunctionState(optax.apply_updates(state.params, change), memory)
+    def _value(self, params: PyTree, batch: tuple[Term, ...], keys: Array) -> Float[Array, ""]:
+        """The objective of a step of the fit."""
+        if not self.is_random:
+            return objective_value(self, params, batch)
+        is_pair = isinstance(self.make, _Pair)
+        function = self.bind(params) if is_pair else eqx.combine(params, self.frozen)
+        own = [jax.random.fold_in(key, 1) for key in keys]  # the key itself draws the mini-batch
+        means = (term.mean(WithKey(function, key)) for term, key in zip(batch, own, strict=True))
+        return sum(means, self.regulariser(params))
 
-
-def _frozen_part(make: Any) -> PyTree:
-    """Everything of a module but its floating-point arrays. It must be the same for every key."""
-    key = jax.random.key(0)
-    module = eqx.filter_eval_shape(make, key)
-    if not callable(module):
-        raise TypeError(f"make(key) must return a callable module, got {module!r}.")
-    if any(not jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(module) if _is_shape(leaf)):
-        module = make(key)  # integer arrays are needed with their values
-        return eqx.filter(module, eqx.is_inexact_array, inverse=True)
-    return eqx.filter(module, _is_shape, inverse=True)
-
-
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
+    def descend(self, state: FunctionState, gradient: PyTree, **known: Any) -> FunctionState:
+        """One update of the optimiser with a given gradient in θ; `known` is for optimisers that ask for more."""
+        change, memory = update(self.optimiser, gradient, state.optimiser, state.params, **known)
+        return FunctionState(optax.apply_updates(state.params, change), memory)

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import LogNorm
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from smoothfbo.harness import store
@@ -23,6 +24,9 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
 MOST_IN_LEGEND_INSIDE = 8  # names; a longer legend stands beside the lines
+MOST_ROWS = 9  # of a heat map with words; more make it taller
+LARGEST_RATIO = 4.0  # beyond it colours do not change
+RATIO_TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MOST_NAMES = 16  # in a picture's legend: more leave no room for the lines; the page tells which line is which
 
 
@@ -70,6 +74,9 @@ class HeatMap:
     y: Any = field(repr=False)
     values: Any = field(repr=False)  # axes (y, x)
     y_ticks: Sequence[str] = ()  # words in place of the numbers y
+    x_ticks: Sequence[str] = ()  # and of the numbers x
+    texts: Sequence[Sequence[str]] = ()  # what is written into the cells; axes as those of the values
+    is_ratio: bool = False  # blue below 1, red above, as far as 1/4 and 4
 
 
 def thinned(series: Series) -> Series:
@@ -92,16 +99,15 @@ def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     if isinstance(chart, Chart):
         chart = drawable(chart)
     crowded = isinstance(chart, Chart) and MOST_IN_LEGEND_INSIDE < len(chart.series) <= MOST_NAMES
-    figure, axis = plt.subplots(figsize=(9.6 if crowded else 7.2, 4.2))
+    is_tall = isinstance(chart, HeatMap) and len(chart.y_ticks) > MOST_ROWS
+    figure, axis = plt.subplots(figsize=(9.6 if crowded or is_tall else 7.2, 6.4 if is_tall else 4.2))
     # Fixed margins: a layout that measures all texts would take as long as the drawing itself.
-    wide = isinstance(chart, HeatMap) and any(len(tick) > 4 for tick in chart.y_ticks)
-    figure.subplots_adjust(left=0.19 if wide else 0.125, right=0.66 if crowded else 0.97, bottom=0.135, top=0.92)
+    longest = max((len(tick) for tick in chart.y_ticks), default=0) if isinstance(chart, HeatMap) else 0
+    left = 0.24 if longest > 12 else 0.19 if longest > 4 else 0.125
+    bottom = 0.26 if isinstance(chart, HeatMap) and max(map(len, chart.x_ticks), default=0) > 6 else 0.135
+    figure.subplots_adjust(left=left, right=0.66 if crowded else 0.97, bottom=bottom, top=0.92)
     if isinstance(chart, HeatMap):
-        x, y = np.asarray(chart.x), np.asarray(chart.y)
-        if chart.y_ticks:
-            axis.set_yticks(y, chart.y_ticks, parse_math=False)
-        image = axis.pcolormesh(x, y, np.asarray(chart.values), cmap="viridis", shading="nearest", rasterized=True)
-        figure.colorbar(image, ax=axis, label=chart.value_label)
+        _draw_cells(figure, axis, chart)
     else:
         _draw_lines(axis, chart)
     # Names may come from anywhere: a dollar sign is not the beginning of a formula, and no font has all letters.
@@ -114,6 +120,39 @@ def draw(chart: Chart | HeatMap, folder: Path) -> Path:
         store.write(path, lambda file: figure.savefig(file, dpi=140))
     plt.close(figure)
     return path
+
+
+def _draw_cells(figure: Any, axis: Axes, chart: HeatMap) -> None:
+    x, y, values = np.asarray(chart.x), np.asarray(chart.y), np.asarray(chart.values, float)
+    if chart.y_ticks:
+        axis.set_yticks(y, chart.y_ticks, parse_math=False)
+    if chart.x_ticks:
+        long = max(map(len, chart.x_ticks)) > 6
+        turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if long else {}
+        axis.set_xticks(x, chart.x_ticks, parse_math=False, **turned)
+    style: dict[str, Any] = {"cmap": "viridis"}
+    if chart.is_ratio:
+        style = {"cmap": "RdBu_r", "norm": LogNorm(1 / LARGEST_RATIO, LARGEST_RATIO)}
+    shown = np.clip(values, 1 / LARGEST_RATIO, LARGEST_RATIO) if chart.is_ratio else values
+    image = axis.pcolormesh(_edges(x), _edges(y), np.ma.masked_invalid(shown), rasterized=True, **style)
+    bar = figure.colorbar(image, ax=axis, label=chart.value_label)
+    if chart.is_ratio:
+        bar.set_ticks(RATIO_TICKS, labels=[f"{tick:g}" for tick in RATIO_TICKS])
+        bar.minorticks_off()
+    for row, texts in enumerate(chart.texts):
+        for column, text in enumerate(texts):
+            value = values[row, column]
+            dark = chart.is_ratio and np.isfinite(value) and abs(np.log2(max(value, 1e-9))) > 1.3
+            colour = "white" if dark else "black"
+            axis.text(x[column], y[row], text, ha="center", va="center", fontsize=7.5, color=colour, parse_math=False)
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """The edges of cells around these centres; a single cell is one unit wide."""
+    steps = np.diff(centres) / 2 if len(centres) > 1 else np.array([0.5])
+    return np.concatenate(
+        [[centres[0] - steps[0]], centres[:-1] + steps[: len(centres) - 1], [centres[-1] + steps[-1]]]
+    )
 
 
 def _draw_lines(axis: Axes, chart: Chart) -> None:
@@ -171,14 +210,7 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         "height": 420,
     }
     if isinstance(chart, HeatMap):
-        trace = {
-            "type": "heatmap", "x": _numbers(chart.x), "y": _numbers(chart.y), "colorscale": "Viridis",
-            "z": [_numbers(row) for row in np.asarray(chart.values)],
-            "colorbar": {"title": {"text": _plain(chart.value_label), "side": "right"}},
-        }  # fmt: skip
-        if chart.y_ticks:
-            layout["yaxis"] |= {"tickvals": _numbers(chart.y), "ticktext": [_plain(tick) for tick in chart.y_ticks]}
-        return {"data": [trace], "layout": layout}
+        return {"data": [_cells(chart)], "layout": layout | _layout_of_cells(chart, layout)}
     chart = drawable(chart)
     for axis, logarithmic in (("xaxis", chart.log_x), ("yaxis", chart.log_y)):
         layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
@@ -209,6 +241,31 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         for mark in map(float, chart.marks)
     ]  # fmt: skip
     return {"data": traces, "layout": layout}
+
+
+def _cells(chart: HeatMap) -> dict[str, Any]:
+    """plotly has no logarithmic colours: ratios are shown by their logarithm, and named on the bar."""
+    values = np.asarray(chart.values, float)
+    bar: dict[str, Any] = {"title": {"text": _plain(chart.value_label), "side": "right"}}
+    trace = {"type": "heatmap", "x": _numbers(chart.x), "y": _numbers(chart.y), "colorscale": "Viridis"}
+    if chart.is_ratio:
+        values = np.log2(np.maximum(values, 1e-9))
+        limit = float(np.log2(LARGEST_RATIO))
+        bar |= {"tickvals": _numbers(np.log2(RATIO_TICKS)), "ticktext": [f"{tick:g}" for tick in RATIO_TICKS]}
+        trace |= {"colorscale": "RdBu", "zmin": -limit, "zmax": limit}
+    if len(chart.texts):
+        trace |= {"text": [[_plain(text) for text in row] for row in chart.texts], "texttemplate": "%{text}",
+                  "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>"}  # fmt: skip
+    return trace | {"z": [_numbers(row) for row in values], "colorbar": bar}
+
+
+def _layout_of_cells(chart: HeatMap, layout: dict[str, Any]) -> dict[str, Any]:
+    """Words on the axes, and height for many rows."""
+    result: dict[str, Any] = {"height": max(layout["height"], 140 + 26 * len(chart.y_ticks))}
+    for axis, places, ticks in (("xaxis", chart.x, chart.x_ticks), ("yaxis", chart.y, chart.y_ticks)):
+        if ticks:
+            result[axis] = layout[axis] | {"tickvals": _numbers(places), "ticktext": [_plain(tick) for tick in ticks]}
+    return result
 
 
 def _plain(text: str) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from smoothfbo import __version__
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import store
 
@@ -119,12 +120,14 @@ def configuration(kind: type, stored: dict[str, Any]) -> Any:
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # run from its source, not installed
-        return None
+    except importlib.metadata.PackageNotFoundError:  # this package may run from its source, without being installed
+        return __version__ if package == "smoothfbo" else None
 
 
 def _commit() -> str | None:
-    """The commit of the source, where it is a git checkout of this project."""
+    """The commit of the source: what SMOOTHFBO_COMMIT says, for copies without their history, or what git says."""
+    if stated := os.environ.get("SMOOTHFBO_COMMIT"):
+        return stated
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None

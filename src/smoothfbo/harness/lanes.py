@@ -46,6 +46,7 @@ class SpreadProgram:
         blocks = -(-share // BLOCK) if devices[0].platform == "cpu" else 1
         block = -(-share // blocks)
         self._padded = len(devices) * blocks * block
+        options = dict(program.cpu_options) if devices[0].platform == "cpu" else {}
         mesh = Mesh(devices, (AXIS,))
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._numbers = self.put(program.numbers)
@@ -57,7 +58,7 @@ class SpreadProgram:
                 jax.vmap(function) if blocks == 1 else in_blocks(function, block),
                 mesh=mesh, in_specs=(spec,) * arguments, out_specs=spec, check_vma=False,
             )  # fmt: skip
-            return jax.jit(spread, donate_argnums=donate)
+            return jax.jit(spread, donate_argnums=donate, compiler_options=options or None)
 
         self._start = compiled(program.start, 1)
         self._advance = compiled(program.advance, 2, donate=(1,))

@@ -18,10 +18,23 @@ _ESTIMATORS = {
     "mle": ("MLE", "#777777"),
     "exact": ("Exact hypergradient", "#000000"),
     "uniform": ("Uniform weights", "#777777"),
+    "mixed-fbo": ("SmoothFBO, θ = 0.4", "#44aa99"),
+    "fbo-linear": ("FBO, linear adjoint", "#56b4e9"),
+    "fbo-4": ("FBO, 4 × fit steps", "#003f66"),
+    "aid-neumann": ("AID (Neumann)", "#aa4499"),
+    "sobow": ("SOBOW", "#e69f00"),
+    "oagd": ("OAGD", "#8b5a2b"),
+    "sogd": ("SOGD", "#882255"),
+    "soba": ("Single loop (SOBA)", "#999933"),
+    "sobbo": ("SOBBO", "#117733"),
+    "f2sa": ("First order (F²SA)", "#b22222"),
+    "still": ("λ never moves", "#777777"),
+    "constant": ("Best constant λ", "#555555"),
 }
 # These have a name of their own when they are smoothed.
 _SMOOTHED = {"fbo": ("SmoothFBO", "#009e73"), "corrected-fbo": ("SmoothFBO, corrected", "#00573f")}
-_REFERENCES = ("exact", "uniform")  # what a perfect method would do, and what doing nothing does
+# What a perfect method would do, and what doing nothing does.
+_REFERENCES = ("exact", "uniform", "still", "constant")
 _SMOOTH = "smooth-"
 
 
@@ -58,6 +71,11 @@ def find(name: str) -> Method:
         words = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
         label, colour = _SMOOTHED.get(estimator, (words, colour))
     return Method(name, estimator, label, colour, is_smoothed, estimator in _REFERENCES)
+
+
+def is_known(name: str) -> bool:
+    """Whether `find` has a label for it; plug-ins bring their own."""
+    return name.removeprefix(_SMOOTH) in _ESTIMATORS
 
 
 def with_smoothed(estimators: tuple[str, ...]) -> tuple[str, ...]:

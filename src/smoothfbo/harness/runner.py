@@ -25,7 +25,8 @@ CHECKPOINT_SHARE = 0.05  # of the time may go into checkpoints
 
 def execute(study: Study, run: Run) -> None:
     """Run what is not done yet and write the study's tables, arrays.npz and, last, summary.json."""
-    description = folders.describe(study.name, run.command, study.config, [str(d) for d in jax.devices()])
+    devices = [f"{device} ({device.device_kind})" for device in jax.devices()]
+    description = folders.describe(study.name, run.command, study.config, devices)
     folders.claim(run.folder, description | dict(study.inputs))
     work = run.folder / "progress"
     if folders.is_finished(run.folder):

@@ -68,6 +68,37 @@ def bootstrap(samples: list[Any], statistic: Any, *, draws: int = 2_000, seed: i
     return {"mean": value, "low": float(low), "high": float(high), "seeds": min(map(len, arrays))}
 
 
+def ratio_of_means(ours: Any, theirs: Any) -> dict[str, Any]:
+    """mean(ours)/mean(theirs) with its 95 % interval by a paired bootstrap over seeds; empty if not all are finite."""
+    pairs = np.stack([np.asarray(ours, float), np.asarray(theirs, float)], axis=1)
+    if not len(pairs) or not np.isfinite(pairs).all() or not (pairs[:, 1] > 0).all():
+        return {"mean": None, "low": None, "high": None, "seeds": 0}
+    return bootstrap([pairs], lambda draws: draws[..., 0].mean(axis=1) / draws[..., 1].mean(axis=1))
+
+
+def rank_intervals(values: Any, *, draws: int = 2_000, seed: int = 0) -> list[dict[str, Any]]:
+    """Rank of every column by its mean over rows (1 is the smallest), with its 95 % interval by a paired bootstrap.
+
+    All columns are resampled with the same rows. What is not finite ranks last; equal means share the mean of their
+    ranks. `mean` is the rank in the sample itself.
+    """
+    table = np.asarray(values, float)
+    table = np.where(np.isfinite(table), table, np.inf)
+
+    def ranks(means: np.ndarray) -> np.ndarray:
+        return stats.rankdata(means, axis=-1)
+
+    observed = ranks(table.mean(axis=0))
+    if len(table) < 2:
+        return [{"mean": float(rank), "low": None, "high": None, "seeds": len(table)} for rank in observed]
+    rows = np.random.default_rng(seed).integers(len(table), size=(draws, len(table)))
+    low, high = np.percentile(ranks(table[rows].mean(axis=1)), [2.5, 97.5], axis=0)
+    return [
+        {"mean": float(rank), "low": float(below), "high": float(above), "seeds": len(table)}
+        for rank, below, above in zip(observed, low, high, strict=True)
+    ]
+
+
 def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """P(X > Y) + ½ P(X = Y) over all pairs; axes (draw, seed)."""
     difference = ours[:, :, None] - theirs[:, None, :]

@@ -31,6 +31,7 @@ class Program:
       arrays with the same leading axis over rows. Its entry `round` says which round a row belongs to.
     - `rounds`, `chunk`: rounds in all, and per call of `advance`. The last chunk may go beyond the end: rows with
       `round >= rounds` are dropped.
+    - `cpu_options`: options of XLA for a CPU, where a study has many short programs and compiling is most of the time.
 
     `start` and `advance` are written for one lane; the runner vmaps them and spreads the lanes over all devices.
     """
@@ -42,6 +43,7 @@ class Program:
     advance: Callable[["PyTree", "PyTree"], tuple["PyTree", dict[str, "Array"]]]
     rounds: int
     chunk: int
+    cpu_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def chunks(self) -> int:

@@ -16,6 +16,7 @@ from smoothfbo.hypergradients.implicit import (
 )
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.hypergradients.reevaluated import Reevaluated, ReevaluatedState
+from smoothfbo.hypergradients.replayed import Replayed, ReplayState
 from smoothfbo.hypergradients.single_loop import SingleLoop
 from smoothfbo.hypergradients.storm import Storm, StormState
 from smoothfbo.hypergradients.unrolled import Unrolled
@@ -44,6 +45,8 @@ __all__ = [
     "PointwiseCorrection",
     "Reevaluated",
     "ReevaluatedState",
+    "ReplayState",
+    "Replayed",
     "SingleLoop",
     "Storm",
     "StormState",

@@ -81,7 +81,7 @@ class FittedAdjoint(AbstractAdjoint):
         final: Data,
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
-        function = resolved(self.function, inner.function, "adjoint")
+        function = resolved(self.function, inner.module, "adjoint").at(outer)
         objective = adjoint_objective(problem, outer, inner.at(data), data)
         state = function.fit(state, objective, key)
         values = batched(function.bind(state.params))(final.inner.x)

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from smoothfbo import checks
+from smoothfbo import checks, traps
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, relative_residual
+from smoothfbo.functions.linear import Linear
 from smoothfbo.problem import LossAt, Problem, check_curvature, check_problem
 from smoothfbo.samples import Data, Samples, check_data
 
@@ -31,6 +32,8 @@ class Estimate(NamedTuple):
       a = 0; NaN: no adjoint.
     - `converged`: whether every residual that there is is at most `TOLERANCE`, and `ConjugateGradient` reached its
       own tolerance. An `Oracle` has none, and says True.
+    - `candidates`: gradients of the round made in several ways, the first from its own data alone, for optimisers that
+      choose among them (`adaptive_steps`); None: there is only `gradient`.
     """
 
     gradient: PyTree
@@ -41,6 +44,7 @@ class Estimate(NamedTuple):
     inner_residual: Float[Array, ""]
     adjoint_residual: Float[Array, ""]
     converged: Bool[Array, ""]
+    candidates: tuple[PyTree, ...] | None = None
 
 
 class AbstractEstimator(eqx.Module):
@@ -94,10 +98,30 @@ def init_inner(
         )
     check_data(data)
     x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
-    state = inner.init(x, None, key)
+    function = inner.at(outer)
+    state = function.init(x, None, key)
+    penalty = checks.abstract_call(function.regulariser, "penalty", params=state.params)
+    if not isinstance(penalty, jax.ShapeDtypeStruct) or penalty.shape or not checks.is_floating(penalty):
+        raise ValueError(f"penalty must return a floating-point scalar, got {checks.describe(penalty)}.")
     prediction = check_round(inner, state, problem, outer, data)
     check_curvature(problem, outer, prediction, data.inner)
+    _check_traps(inner, problem, outer, prediction, data)
     return state, x, prediction
+
+
+def _check_traps(inner: AbstractFunction, problem: Problem, outer: PyTree, prediction: PyTree, data: Data) -> None:
+    """Raise for losses that would be evaluated without an error, and wrongly."""
+    is_default = isinstance(inner, Linear) and inner.prediction is None
+    for name, loss, samples in (
+        ("inner_loss", problem.inner_loss, data.inner),
+        ("outer_loss", problem.outer_loss, data.outer),
+    ):
+        if is_default:
+            x, y = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), (samples.x, samples.y))
+            value = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), prediction)
+            traps.check_broadcast(loss, name, outer, value, x, y)
+        if checks.is_concrete((outer, samples, problem)):
+            traps.check_indices(loss, name, outer, prediction, samples.x, samples.y)
 
 
 def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem, outer: PyTree, data: Data) -> PyTree:
@@ -127,7 +151,7 @@ def inner_residual(
     function: AbstractFunction, params: PyTree, problem: Problem, outer: PyTree, data: Data
 ) -> Float[Array, ""]:
     """‖∇_θ L_in(θ̂)‖ / ‖J_θ̂ᵀ ∂_v ℓ_in(λ, 0)‖ on all inner data of the round. It costs two gradients, if anyone asks."""
-    return relative_residual(function, params, inner_objective(problem, outer, data.inner))
+    return relative_residual(function.at(outer), params, inner_objective(problem, outer, data.inner))
 
 
 def predict(function: AbstractFunction, params: PyTree, samples: Samples) -> PyTree:

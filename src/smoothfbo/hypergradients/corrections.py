@@ -31,6 +31,7 @@ class Predictions(NamedTuple):
 class Corrected(NamedTuple):
     """What a correction makes of ĥ: the function to predict with, and its values wherever there are data."""
 
+    module: Function  # ĥ itself, whose last hidden layer may serve as features
     function: Function
     at: Callable[[Data], Predictions]
 
@@ -75,7 +76,7 @@ class NoCorrection(AbstractCorrection):
         self, problem: Problem, outer: PyTree, inner: Function, state: PyTree, data: Data, key: PRNGKeyArray
     ) -> tuple[Corrected, PyTree]:
         del problem, outer, data, key
-        return of_function(inner), state
+        return of_function(inner, inner), state
 
 
 class PointwiseCorrection(AbstractCorrection):
@@ -111,7 +112,7 @@ class PointwiseCorrection(AbstractCorrection):
             # The values are constants: only ∂_λ at fixed v belongs to the hypergradient.
             return Predictions(*jax.lax.stop_gradient((values, values)))
 
-        return Corrected(inner, at), state
+        return Corrected(inner, inner, at), state
 
 
 class FittedCorrection(AbstractCorrection):
@@ -142,9 +143,9 @@ class FittedCorrection(AbstractCorrection):
     def __call__(
         self, problem: Problem, outer: PyTree, inner: Function, state: PyTree, data: Data, key: PRNGKeyArray
     ) -> tuple[Corrected, PyTree]:
-        function = resolved(self.function, inner, "correction")
+        function = resolved(self.function, inner, "correction").at(outer)
         state = function.fit(state, (newton_model(problem, outer, inner, data.inner),), key)
-        return of_function(_Sum(inner, function.bind(state.params))), state
+        return of_function(inner, _Sum(inner, function.bind(state.params))), state
 
     def predictor(self, inner: Function, state: PyTree) -> Function:
         return _Sum(inner, resolved(self.function, inner, "correction").bind(state.params))
@@ -169,13 +170,13 @@ def newton_model(problem: Problem, outer: PyTree, inner: Function, samples: Samp
     return Term(model, samples._replace(y=(samples.y, predictions)))
 
 
-def of_function(function: Function) -> Corrected:
+def of_function(module: Function, function: Function) -> Corrected:
     """A function whose values are those that it has."""
 
     def at(data: Data) -> Predictions:
         return Predictions(batched(function)(data.inner.x), batched(function)(data.outer.x))
 
-    return Corrected(function, at)
+    return Corrected(module, function, at)
 
 
 class _Sum(eqx.Module):

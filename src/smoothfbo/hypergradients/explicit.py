@@ -53,7 +53,7 @@ class Explicit(AbstractInnerEstimator):
         check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_final = jax.random.split(key)
         final = final_data(data, self.batch_size, key_final)
-        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         gradient = problem.explicit(outer, predict(self.inner, inner.params, final.outer), final.outer)
         estimate = without_adjoint(self.inner, inner.params, problem, outer, data, gradient, gradient)
         return estimate, InnerState(inner)

@@ -85,20 +85,23 @@ class FirstOrder(AbstractInnerEstimator):
 
         objective = inner_objective(problem, outer, data.inner)
         pulled = (*objective, Term(_Scaled(LossAt(problem.outer_loss, outer), 1 / sigma), data.outer))
-        inner = self.inner.fit(state.inner, objective, key_inner)
-        penalised = self.inner.fit(state.penalised, pulled, key_penalised)
+        function = self.inner.at(outer)
+        inner = function.fit(state.inner, objective, key_inner)
+        penalised = function.fit(state.penalised, pulled, key_penalised)
 
         def gap(outer: PyTree) -> Float[Array, ""]:
             """g(λ, y) − g(λ, z)."""
             y, z = (predict(self.inner, fitted.params, final.inner) for fitted in (penalised, inner))
-            return problem.inner_mean(outer, y, final.inner) - problem.inner_mean(outer, z, final.inner)
+            penalty = self.inner.at(outer).regulariser
+            in_loss = problem.inner_mean(outer, y, final.inner) - problem.inner_mean(outer, z, final.inner)
+            return in_loss + penalty(penalised.params) - penalty(inner.params)
 
         explicit = problem.explicit(outer, predict(self.inner, penalised.params, final.outer), final.outer)
         implicit = jax.tree.map(lambda leaf: sigma.astype(leaf.dtype) * leaf, jax.grad(gap)(outer))
         estimate = without_adjoint(
             self.inner, inner.params, problem, outer, data, optax.tree.add(explicit, implicit), explicit
         )
-        solved = relative_residual(self.inner, penalised.params, pulled) <= TOLERANCE
+        solved = relative_residual(function, penalised.params, pulled) <= TOLERANCE
         estimate = estimate._replace(implicit=implicit, converged=estimate.converged & solved)
         return estimate, FirstOrderState(inner, penalised, state.rounds + 1)
 

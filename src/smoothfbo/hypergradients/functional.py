@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import optax
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState
+from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
@@ -34,13 +35,23 @@ class FunctionalState(NamedTuple):
 
 
 class Functional(AbstractInnerEstimator):
-    """∇F_t(λ) = ∂_λ L_out(λ, h*) + B a*, estimated with ĥ and â   (Eq. 3 and Algorithm FuncGrad).
+    """∇F_t(λ) = ∂_λ L_out(λ, h*) + B a*, estimated with ĥ and â   (Eq. 2 and Algorithm FuncGrad).
 
     1. InnerOpt: fit ĥ to mean ℓ_in on D_in, starting from the previous round.
     2. AdjointOpt: find â, the minimiser of L_adj, starting from the previous round.
     3. On an independent final mini-batch: mean ∂_λ ℓ_out(λ, ĥ(x), x, y) + mean ∂_λ [∂_v ℓ_in(λ, ĥ(x), x, y)ᵀ â(x)].
 
     Nothing differentiates through 1 or 2.
+
+    A penalty of the inner function that depends on λ acts on parameters θ and not on values h(x), so the functional
+    hypergradient has no term for it. Where h(x) = Φ(x)θ is a `Linear` whose `ridge` is a function of λ, and the adjoint
+    a(x) = Φ(x)w has the same features and ridge, the parametric term is known and added: with
+    (mean H ⊗ φφᵀ + diag ρ(λ)) w = −mean d ⊗ φ, the hypergradient is exact for
+
+        ∇F(λ) = ∂_λ L_out + mean ∂_λ [∂_v ℓ_in(λ, h(x), x, y)ᵀ a(x)] + ∂_λ [∇_θ R(θ, λ)ᵀ w].
+
+    Elsewhere w would have to solve the linear system of `Implicit`, so `Functional` refuses: use `Implicit` or
+    `Unrolled`, or write the penalty as a part of ℓ_in that depends on the prediction.
 
     **Arguments:**
 
@@ -67,6 +78,12 @@ class Functional(AbstractInnerEstimator):
             raise TypeError(
                 f"adjoint must be a Network, a Linear or PointwiseAdjoint(), got a {type(adjoint).__name__}."
             )
+        if isinstance(inner, AbstractFunction) and inner.depends_on_outer and not _shares_parameters(inner, adjoint):
+            raise TypeError(
+                "The inner function's penalty depends on the outer variable: it acts on parameters and not on values "
+                "h(x), so Functional can differentiate it only for a Linear with the same Linear as adjoint, "
+                "Functional(linear, linear). Use Implicit or Unrolled, or a penalty on the prediction in inner_loss."
+            )
         self.inner = inner
         self.adjoint = adjoint if isinstance(adjoint, AbstractAdjoint) else FittedAdjoint(function=adjoint)
         if correction is not None and not isinstance(correction, AbstractCorrection):
@@ -74,6 +91,8 @@ class Functional(AbstractInnerEstimator):
                 "correction must be a PointwiseCorrection(), a FittedCorrection(...) or None, got a "
                 f"{type(correction).__name__}."
             )
+        if correction is not None and isinstance(inner, AbstractFunction) and inner.depends_on_outer:
+            raise TypeError("correction must be None where the inner function's penalty depends on the outer variable.")
         self.correction = NoCorrection() if correction is None else correction
         self.batch_size = batch_size
 
@@ -98,7 +117,7 @@ class Functional(AbstractInnerEstimator):
         paired = self.adjoint.paired or self.correction.paired
         final = final_data(data, self.batch_size, key_final, paired=paired)
 
-        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         module = self.inner.bind(inner.params)
         key_correction = jax.random.fold_in(key_adjoint, 1)
         corrected, correction = self.correction(problem, outer, module, state.correction, data, key_correction)
@@ -107,6 +126,8 @@ class Functional(AbstractInnerEstimator):
         at_final = corrected.at(final)
         explicit = problem.explicit(outer, at_final.outer, final.outer)
         implicit = problem.implicit(outer, at_final.inner, adjoints, final.inner)
+        if self.inner.depends_on_outer:
+            implicit = optax.tree.add(implicit, _penalty_term(self.inner, outer, inner.params, adjoint.params))
         of_inner = inner_residual(self.inner, inner.params, problem, outer, data)
         estimate = Estimate(
             gradient=optax.tree.add(explicit, implicit),
@@ -119,3 +140,24 @@ class Functional(AbstractInnerEstimator):
             converged=(of_inner <= TOLERANCE) & (residual <= TOLERANCE),
         )
         return estimate, FunctionalState(inner, adjoint, correction)
+
+
+def _penalty_term(inner: AbstractFunction, outer: PyTree, params: PyTree, adjoint: PyTree) -> PyTree:
+    """∂_λ [∇_θ R(θ, λ)ᵀ w] for the parameters w of an adjoint in the same features."""
+
+    def coupling(outer: PyTree) -> Float[Array, ""]:
+        return jax.jvp(inner.at(outer).regulariser, (params,), (adjoint,))[1]
+
+    return jax.grad(coupling)(outer)
+
+
+def _shares_parameters(inner: AbstractFunction, adjoint: Any) -> bool:
+    """Whether the adjoint's parameters w stand for Φw in the inner function's features Φ, with its ridge."""
+    function = adjoint.function if isinstance(adjoint, FittedAdjoint) else adjoint
+    if not isinstance(inner, Linear) or not isinstance(function, Linear):
+        return False
+    one, other = ((each.features, each.ridge, each.bias) for each in (inner, function))
+    leaves, structure = jax.tree.flatten(one)
+    others, other_structure = jax.tree.flatten(other)
+    # by identity: features and ridges are code, and arrays in them may be traced
+    return structure == other_structure and all(a is b for a, b in zip(leaves, others, strict=True))

@@ -24,7 +24,7 @@ class Parametric(eqx.Module):
     problem: Problem
 
     def inner_loss(self, params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
-        return objective_value(self.function, params, inner_objective(self.problem, outer, data.inner))
+        return objective_value(self.function.at(outer), params, inner_objective(self.problem, outer, data.inner))
 
     def outer_loss(self, params: PyTree, outer: PyTree, data: Data) -> Float[Array, ""]:
         return self.problem.outer_mean(outer, predict(self.function, params, data.outer), data.outer)

@@ -7,12 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import squared_norm
-from smoothfbo.functions.base import AbstractFunction
+from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
+from smoothfbo.hypergradients.explicit import Explicit
+from smoothfbo.hypergradients.functional import Functional
+from smoothfbo.hypergradients.implicit import Implicit
 from smoothfbo.smoothing import Normalise, check_normalise, check_window
 from smoothfbo.sums import total_weight
 from smoothfbo.types import Number
@@ -22,7 +25,7 @@ class _Past(NamedTuple):
     """Earlier rounds, each with all that its hypergradient needs. Round t is in slot t mod the number of slots."""
 
     rounds: Int[Array, ""]  # stored so far
-    usable: Bool[Array, " slots"]  # whether the round's own hypergradient was finite when it came
+    usable: Bool[Array, " slots"]  # whether there is a round, and its hypergradient was finite when it came
     problem: PyTree  # the arrays of the problem: losses may change, too
     data: PyTree
     warm: PyTree
@@ -41,24 +44,27 @@ class Reevaluated(AbstractEstimator):
     """g̃_t = (1/W) Σ_{i<w} γ^i ĝ_{t−i}(λ_t), W = Σ_{i<w} γ^i: the losses of the last w rounds at the *current* λ.
 
     `window_average` keeps gradients ĝ_{t−i}(λ_{t−i}), which are i rounds old. Here the data of the last w rounds are
-    kept, and each round's hypergradient is formed again at λ_t. There is no delay, at w times the cost of a round and
-    the memory of w rounds.
+    kept, and each round's hypergradient is formed again at λ_t. There is no delay, at up to w times the cost of a round
+    and the memory of w rounds.
 
-    This is the time-averaged hypergradient of OAGD (Tarzanagh, Nazari, Hou, Shen and Balzano, AISTATS 2024), where ĝ
-    is `Implicit` after K inner steps. Choices of this library: ĝ is any estimator, and every round that is kept has a
-    warm state of its own, which goes on from where it was. So ĝ_{t−i} is formed with an inner function fitted to
-    round t − i, as ∇F_{t−i}(λ_t) asks for. A new round starts from the warm state of the round before it.
+    This is the time-averaged hypergradient of OAGD (Tarzanagh, Nazari, Hou, Shen and Balzano, AISTATS 2024): K inner
+    steps on the newest round, then the hypergradients of all w rounds at the newest inner function ĥ_t, each with a
+    linear system of its own (`Implicit`). Choices of this library: with `Functional` each round has an adjoint of its
+    own instead; systems and adjoints go on from where they were; and there is `refit`, because ∇F_{t−i}(λ_t) belongs to
+    the inner solution of round t − i and not to that of round t.
 
     Losses, residuals and `converged` of the `Estimate` are those of the newest round. A round whose hypergradient is
     not finite is never used again.
 
     **Arguments:**
 
-    - `estimator`: what forms ĝ_{t−i}, e.g. `Implicit(Network(...))`.
+    - `estimator`: what forms ĝ_{t−i}: `Implicit`, `Functional` or `Explicit`; any with `refit`.
     - `window`: w ≥ 1; 1 is the estimator alone.
     - `discount`: γ in [0, 1], 1 weighs all rounds alike.
-    - `normalise`: divide by Σ_{i<w} γ^i from the first round on, as the paper does ("window": losses before the first
-      round are zero), or by the weights of the rounds that there are ("filled").
+    - `refit`: fit an inner function to each of the last w rounds, at λ_t. Each goes on from where it was, and that of
+      a new round starts from that of the round before.
+    - `normalise`: divide by Σ_{i<w} γ^i from the first round on ("window": losses before the first round are zero), or
+      by the weights of the rounds that there are ("filled", as the authors' program does).
     - `capacity`: give it to make the window a traced number, e.g. to vmap over windows: data of `capacity` rounds are
       kept and all of them evaluated. A traced window that is below 1 or above it gives NaN.
     """
@@ -66,6 +72,7 @@ class Reevaluated(AbstractEstimator):
     estimator: AbstractEstimator
     window: int | Int[Array, ""]
     discount: Number
+    refit: bool = eqx.field(static=True)
     normalise: str = eqx.field(static=True)
     slots: int = eqx.field(static=True)  # earlier rounds that are kept
 
@@ -75,16 +82,21 @@ class Reevaluated(AbstractEstimator):
         window: int | Int[Array, ""],
         discount: Number = 1.0,
         *,
+        refit: bool = False,
         normalise: Normalise = "window",
         capacity: int | None = None,
     ):
-        if not isinstance(estimator, AbstractEstimator):
-            raise TypeError(f"estimator must be one such as Implicit(...), got {estimator!r}.")
+        allowed = AbstractEstimator if refit else (Implicit, Functional, Explicit)
+        if not isinstance(estimator, allowed):
+            raise TypeError(
+                "estimator must be Implicit, Functional or Explicit, or any with refit=True, got "
+                f"a {type(estimator).__name__}."
+            )
         slots = check_window(window, capacity)
         checks.require_range(discount, "discount", 0.0, 1.0)
         check_normalise(normalise)
         self.estimator, self.window, self.discount = estimator, window, discount
-        self.normalise, self.slots = normalise, slots - 1
+        self.refit, self.normalise, self.slots = refit, normalise, slots - 1
 
     @property
     def inner(self) -> AbstractFunction:
@@ -107,7 +119,7 @@ class Reevaluated(AbstractEstimator):
             usable=jnp.zeros(self.slots, bool),
             problem=empty(eqx.filter(problem, _is_array)),
             data=empty(data),
-            warm=empty(newest),
+            warm=empty(self._kept(newest)),
         )
         return ReevaluatedState(newest, past)
 
@@ -122,14 +134,19 @@ class Reevaluated(AbstractEstimator):
         estimate, newest = self.estimator(problem, outer, state.newest, data, keys[-1])
         arrays, static = eqx.partition(problem, _is_array)
 
+        estimator = self.estimator
+        if not self.refit:
+            estimator = eqx.tree_at(lambda estimator: estimator.inner, estimator, _Fitted(self.inner))
+
         def again(problem: PyTree, data: PyTree, warm: PyTree, key: PRNGKeyArray) -> tuple[Any, PyTree]:
-            earlier, warm = self.estimator(eqx.combine(problem, static), outer, warm, data, key)
-            return _terms(earlier), warm
+            warm = warm if self.refit else warm._replace(inner=newest.inner)
+            earlier, warm = estimator(eqx.combine(problem, static), outer, warm, data, key)
+            return _terms(earlier), self._kept(warm)
 
         earlier, warm = jax.vmap(again)(past.problem, past.data, past.warm, keys[:-1])
         length = jnp.asarray(self.window, jnp.int32)
         age = 1 + (past.rounds - 1 - jnp.arange(self.slots, dtype=jnp.int32)) % self.slots
-        counts = (age <= past.rounds) & (age < length) & past.usable
+        counts = (age < length) & past.usable
         warm = _where(counts, warm, past.warm)
 
         number = jnp.result_type(float)
@@ -145,7 +162,7 @@ class Reevaluated(AbstractEstimator):
 
         combined = jax.tree.map(combine, _terms(estimate), earlier)
         usable = jnp.isfinite(squared_norm(estimate.gradient))
-        entry = _Past(past.rounds + 1, usable, arrays, data, newest)
+        entry = _Past(past.rounds + 1, usable, arrays, data, self._kept(newest))
         where = past.rounds % self.slots
         stored = jax.tree.map(
             lambda ring, new: jax.lax.dynamic_update_index_in_dim(ring, new, where, 0),
@@ -154,10 +171,33 @@ class Reevaluated(AbstractEstimator):
         )
         return estimate._replace(**combined), ReevaluatedState(newest, _Past(entry.rounds, *stored))
 
+    def _kept(self, warm: PyTree) -> PyTree:
+        """What a round keeps of its warm state: no inner function where all share the newest one."""
+        return warm if self.refit else warm._replace(inner=None)
+
     def _unless_outside(self, weight: Any) -> Array:
         """NaN where a traced window is not one of those that there is memory for."""
         outside = (jnp.asarray(self.window) < 1) | (jnp.asarray(self.window) > self.slots + 1)
         return jnp.where(outside, jnp.nan, jnp.asarray(weight, jnp.result_type(float)))
+
+
+class _Fitted(AbstractFunction):
+    """A function whose parameters stay as they are."""
+
+    function: AbstractFunction
+
+    def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
+        return self.function.init(x, prediction, key)
+
+    def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
+        return self.function.bind(params)
+
+    def regulariser(self, params: PyTree) -> Float[Array, ""]:
+        return self.function.regulariser(params)
+
+    def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
+        del objective, key
+        return state
 
 
 def _is_array(leaf: Any) -> bool:

@@ -75,7 +75,7 @@ class SingleLoop(AbstractInnerEstimator):
         operator, right_side = objectives.linear_system(params, outer, data)
         remainder = optax.tree.sub(operator(state.solution), right_side)
         solution = jax.tree.map(lambda v, r: v - jnp.asarray(self.rate, v.dtype) * r, state.solution, remainder)
-        inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
 
         residual = ratio(norm(remainder), norm(right_side))
         solved = residual <= TOLERANCE

@@ -55,7 +55,7 @@ class Unrolled(AbstractInnerEstimator):
         final = final_data(data, self.batch_size, key_final)
 
         def outer_loss(outer: PyTree) -> tuple[Float[Array, ""], FunctionState]:
-            inner = self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
+            inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
             predictions = predict(self.inner, inner.params, final.outer)
             return problem.outer_mean(outer, predictions, final.outer), inner
 

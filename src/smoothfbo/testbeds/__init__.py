@@ -1,6 +1,7 @@
 """Problems whose exact answer is known."""
 
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.corruption import RotatingCorruption
 from smoothfbo.testbeds.cosine import DriftingCosine
 from smoothfbo.testbeds.drift import Bursts, Jumps, RandomWalk, Sinusoidal, Steady, as_drift
 from smoothfbo.testbeds.finite import FiniteBilevel
@@ -21,6 +22,7 @@ __all__ = [
     "Jumps",
     "MovingSources",
     "RandomWalk",
+    "RotatingCorruption",
     "SinusoidFamilies",
     "Sinusoidal",
     "Steady",

@@ -121,7 +121,7 @@ def trained(
     rate: Number,
     steps: int | None = None,
     batch_size: int | None = None,
-    momentum: bool = True,
+    adaptive: bool = True,
 ) -> Network:
     """A `Linear` that is not solved but trained from zero: by `steps` (5) updates of Adam, or of plain descent.
 
@@ -129,7 +129,7 @@ def trained(
     """
     recipe = _Recipe(linear)
     # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
-    optimiser = optax.adam(rate, eps_root=1e-12) if momentum else optax.sgd(rate)
+    optimiser = optax.adam(rate, eps_root=1e-12) if adaptive else optax.sgd(rate)
     steps = 5 if steps is None else steps
     return Network.from_pair(
         recipe.init, recipe.apply, optimiser, steps, batch_size=batch_size, penalty=linear.regulariser

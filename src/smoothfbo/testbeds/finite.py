@@ -22,14 +22,16 @@ class FiniteBilevel(AbstractTestbed):
     """Inputs are n points; the inner function is h(x) = Φ(x)θ; λ enters through s = sin λ.
 
         ℓ_in  = ½ (v − y − gain·(A s)(x))²,     y = b_t(x) + noise, gain = 1 + gain_noise·N(0, 1)
-        ℓ_out = ½ (v − y)² + (κ/d) Σ_j (1 − cos λ_j),     y = c_t(x) + noise
+        ℓ_out = ½ (v − y − ρ(A s)(x))² + (κ/d) Σ_j (1 − cos λ_j),     y = c_t(x) + noise
 
-    With Π the projection onto the span of Φ in L₂ of the points: h* = Π(b_t + A s), a* = −Π(h* − c_t), and with
-    M = ΠA, δ_t = Πb_t − c_t
+    With Π the projection onto the span of Φ in L₂ of the points: h* = Π(b_t + A s), a* = −Π(h* − c_t − ρA s), and with
+    M = ΠA − ρA, δ_t = Πb_t − c_t
 
         F_t(λ) = ½ mean (δ_t + M s)² + (κ/d) Σ_j (1 − cos λ_j) + ½σ².
 
     Φ = identity is the functional case (a value for every point); fewer features than points is the linear reduction.
+    With ρ = `outer_coupling` = 0 (the default) ĥ enters the hypergradient through the adjoint alone; with ρ ≠ 0 the
+    explicit term ∂_λ ℓ_out depends on v as well, so ĥ enters both terms.
     """
 
     features: Float[Array, "n p"]
@@ -37,6 +39,7 @@ class FiniteBilevel(AbstractTestbed):
     inverse_gram: Float[Array, "p p"]  # (ΦᵀΦ/n)⁻¹
     offsets: Float[Array, " n"]
     explicit_weight: Number  # κ
+    outer_coupling: Number  # ρ
     noise: Number  # σ
     gain_noise: Number
     speed: Number
@@ -50,6 +53,7 @@ class FiniteBilevel(AbstractTestbed):
         features: int | None = None,
         seed: int = 0,
         explicit_weight: Number = 0.2,
+        outer_coupling: Number = 0.0,
         noise: Number = 0.3,
         gain_noise: Number = 0.5,
         speed: Number = 0.02,
@@ -69,7 +73,8 @@ class FiniteBilevel(AbstractTestbed):
         self.coupling = jnp.asarray(identity if features is None else generator.normal(size=(points, points)), dtype)
         self.inverse_gram = jnp.asarray(np.linalg.inv(phi.T @ phi / points), dtype)
         self.offsets = jnp.asarray(generator.uniform(0, 2 * np.pi, points), dtype)
-        self.explicit_weight, self.noise, self.gain_noise = explicit_weight, noise, gain_noise
+        self.explicit_weight, self.outer_coupling = explicit_weight, outer_coupling
+        self.noise, self.gain_noise = noise, gain_noise
         self.speed, self.slowing, self.batch = speed, slowing, batch
 
     @property
@@ -93,10 +98,16 @@ class FiniteBilevel(AbstractTestbed):
     # The problem as a user would write it.
 
     def problem(self) -> Problem:
-        coupling, weight = self.coupling, self.explicit_weight
+        coupling, weight, share = self.coupling, self.explicit_weight, self.outer_coupling
+
+        def squared(outer: Array, v: Array, x: Array, target: Array, gain: Number) -> Array:
+            return 0.5 * (v - target - gain * coupling[x] @ jnp.sin(outer)) ** 2
+
         return Problem(
-            inner_loss=lambda outer, v, x, y: 0.5 * (v - y["target"] - y["gain"] * coupling[x] @ jnp.sin(outer)) ** 2,
-            outer_loss=lambda outer, v, x, y: 0.5 * (v - y["target"]) ** 2 + weight * jnp.mean(1 - jnp.cos(outer)),  # noqa: ARG005
+            inner_loss=lambda outer, v, x, y: squared(outer, v, x, y["target"], y["gain"]),
+            outer_loss=lambda outer, v, x, y: (
+                squared(outer, v, x, y["target"], share) + weight * jnp.mean(1 - jnp.cos(outer))
+            ),
         )
 
     def phi(self, x: Int[Array, ""]) -> Float[Array, " p"]:
@@ -136,23 +147,41 @@ class FiniteBilevel(AbstractTestbed):
         """h*_{t,λ} at every point."""
         return self.features @ self.parameters(round, outer)
 
-    def adjoint_of(self, round: Int[Array, ""], inner: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The exact adjoint −Π(h − c_t) that belongs to an inner function h; a* belongs to h*."""
-        return -self._project(inner - self.outer_target(round))
+    def outer_error(
+        self, round: Int[Array, ""], outer: Float[Array, " d"], inner: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """h − c_t − ρA s: what the outer loss squares, without the noise."""
+        return inner - self.outer_target(round) - self.outer_coupling * self.coupling @ jnp.sin(outer)
+
+    def adjoint_of(
+        self, round: Int[Array, ""], outer: Float[Array, " d"], inner: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """The exact adjoint −Π(h − c_t − ρA s) that belongs to an inner function h; a* belongs to h*."""
+        return -self._project(self.outer_error(round, outer, inner))
 
     def objective(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, ""]:
-        error = self.solution(round, outer) - self.outer_target(round)
+        error = self.outer_error(round, outer, self.solution(round, outer))
         explicit = self.explicit_weight * jnp.mean(1 - jnp.cos(outer))
         return 0.5 * jnp.mean(error**2) + explicit + 0.5 * self.noise**2
 
     def gradient(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, " d"]:
-        adjoint = self.adjoint_of(round, self.solution(round, outer))
-        return self.expected_hypergradient(outer, adjoint)
+        inner = self.solution(round, outer)
+        return self.expected_hypergradient(round, outer, inner, self.adjoint_of(round, outer, inner))
 
-    def expected_hypergradient(self, outer: Float[Array, " d"], adjoint: Float[Array, " n"]) -> Float[Array, " d"]:
-        """G_t = E[ĝ_t | λ_t, â_t]: the mean over the final mini-batch, given the values of the adjoint."""
+    def expected_hypergradient(
+        self,
+        round: Int[Array, ""],
+        outer: Float[Array, " d"],
+        inner: Float[Array, " n"],
+        adjoint: Float[Array, " n"],
+    ) -> Float[Array, " d"]:
+        """G_t = E[ĝ_t | λ_t, ĥ_t, â_t]: the mean over the final mini-batch, given the values of both functions.
+
+        (κ/d) sin λ − cos λ ∘ Aᵀ(ρ(ĥ − c_t − ρA s) + â)/n: ĥ in the explicit term, â in the implicit one.
+        """
         explicit = self.explicit_weight * jnp.sin(outer) / self.dimension
-        return explicit - jnp.cos(outer) * (self.coupling.T @ adjoint) / self.points
+        both = self.outer_coupling * self.outer_error(round, outer, inner) + adjoint
+        return explicit - jnp.cos(outer) * (self.coupling.T @ both) / self.points
 
     def best(self, round: Int[Array, ""]) -> Float[Array, " d"]:
         """argmin F_t: convex in s = sin λ ∈ [−1, 1]^d, where ½ mean (δ + M s)² + (κ/d) Σ_j (1 − √(1 − s_j²)).
@@ -161,7 +190,7 @@ class FiniteBilevel(AbstractTestbed):
         the derivative in s_j grows with s_j, so bisection finds where it vanishes, or the end of the interval.
         """
         shift = self._project(self.inner_target(round)) - self.outer_target(round)
-        slope = jax.vmap(self._project, in_axes=1, out_axes=1)(self.coupling)
+        slope = self._slope()
         weight = self.explicit_weight / self.dimension
 
         def bisect(sines: Array, j: Array) -> Array:
@@ -185,11 +214,24 @@ class FiniteBilevel(AbstractTestbed):
 
         return jnp.arcsin(jax.lax.fori_loop(0, SWEEPS, sweep, jnp.zeros(self.dimension)))
 
-    def variance(self, outer: Float[Array, " d"], adjoint: Float[Array, " n"]) -> Float[Array, ""]:
-        """E[‖ζ_t‖² | λ_t, â_t], the variance of ĝ_t given the adjoint."""
+    def variance(
+        self,
+        round: Int[Array, ""],
+        outer: Float[Array, " d"],
+        inner: Float[Array, " n"],
+        adjoint: Float[Array, " n"],
+    ) -> Float[Array, ""]:
+        """E[‖ζ_t‖² | λ_t, ĥ_t, â_t]: the variances of the implicit and of the explicit mean, whose samples differ."""
         rows = self.coupling * jnp.cos(outer)
-        second_moment = (1 + self.gain_noise**2) * jnp.mean(adjoint**2 * jnp.sum(rows**2, axis=1))
-        return (second_moment - jnp.sum((rows.T @ adjoint / self.points) ** 2)) / self.batch
+        lengths = jnp.sum(rows**2, axis=1)
+
+        def spread(mean: Array, second_moment: Array) -> Array:
+            """Of the mean of a batch of z·row(x), from E[z | x] and E[z² | x]."""
+            return (jnp.mean(second_moment * lengths) - jnp.sum((rows.T @ mean / self.points) ** 2)) / self.batch
+
+        error = self.outer_error(round, outer, inner)
+        explicit = self.outer_coupling**2 * spread(error, error**2 + self.noise**2)
+        return explicit + spread(adjoint, (1 + self.gain_noise**2) * adjoint**2)
 
     # The constants of the theory, over the first `rounds` rounds.
 
@@ -221,10 +263,16 @@ class FiniteBilevel(AbstractTestbed):
     def bias_constant(self) -> float:
         """c with ‖b_t‖² ≤ c·(ε_in + ε_adj), ε the suboptimality of ĥ and of â in their own objectives.
 
-        b_t = −cos λ · Aᵀ(â − a*)/n, so ‖b_t‖² ≤ (‖A‖²/n) mean(â − a*)², and mean(â − a*)² ≤ 4ε_adj + 4ε_in because
-        both objectives have curvature 1 and Π does not enlarge ĥ − h*.
+        b_t = −cos λ · Aᵀu/n with u = ρ(ĥ − h*) + â − a*, so ‖b_t‖² ≤ (‖A‖²/n) mean u². With a the exact adjoint of ĥ,
+        a − a* = −(ĥ − h*) within the span of Φ, so u = (ρ − 1)(ĥ − h*) + (â − a). Both objectives have curvature 1:
+        mean(ĥ − h*)² = 2ε_in and mean(â − a)² = 2ε_adj, hence mean u² ≤ 4(1 − ρ)² ε_in + 4ε_adj.
         """
-        return float(4 * np.linalg.norm(np.asarray(self.coupling), 2) ** 2 / self.points)
+        largest = max(1.0, (1 - float(self.outer_coupling)) ** 2)
+        return float(4 * largest * np.linalg.norm(np.asarray(self.coupling), 2) ** 2 / self.points)
+
+    def _slope(self) -> Float[Array, "n d"]:
+        """M = ΠA − ρA."""
+        return jax.vmap(self._project, in_axes=1, out_axes=1)(self.coupling) - self.outer_coupling * self.coupling
 
     def _project(self, values: Float[Array, " n"]) -> Float[Array, " n"]:
         return self.features @ (self.inverse_gram @ (self.features.T @ values)) / self.points
@@ -234,5 +282,5 @@ class FiniteBilevel(AbstractTestbed):
         times = jnp.arange(rounds)
         inner, outer = jax.vmap(self.inner_target)(times), jax.vmap(self.outer_target)(times)
         shift = np.asarray(jax.vmap(self._project)(inner) - outer)
-        slope = np.asarray(jax.vmap(self._project, in_axes=1, out_axes=1)(self.coupling))
+        slope = np.asarray(self._slope())
         return shift, slope, slope.T @ slope / self.points

@@ -139,7 +139,7 @@ class InstrumentalVariables(AbstractTestbed):
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """`linear()` trained by gradient descent: the curvature of the inner problem is 2 in all directions."""
         rate = 0.2 if rate is None else rate
-        return trained(self.linear(), rate=rate, steps=steps, batch_size=batch_size, momentum=False)
+        return trained(self.linear(), rate=rate, steps=steps, batch_size=batch_size, adaptive=False)
 
     # The exact answer.
 

@@ -15,6 +15,7 @@ from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.line import smallest_on_line
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
 
@@ -29,6 +30,11 @@ def per_lag(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Array, "
 def decay(outer: Float[Array, ""], lag: Int[Array, ""]) -> Float[Array, ""]:
     """exp(−λ·lag): a scalar rate λ ≥ 0 at which the past is forgotten."""
     return jnp.exp(-outer * lag.astype(outer.dtype))
+
+
+def log_weights(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Array, ""]:
+    """exp(λ_lag): λ holds the logarithms of the weights, so that their shares are a softmax and λ is unconstrained."""
+    return jnp.exp(outer[lag])
 
 
 def shares(weighting: Weighting, outer: Array, lags: int) -> Float[Array, " lags"]:
@@ -60,7 +66,7 @@ class DriftingRegression(AbstractTestbed):
     F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it by quadrature.
 
     `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
-    `decay` takes a scalar rate.
+    `decay` takes a scalar rate, `log_weights` their logarithms. `width` is that of the network that `inner` trains.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -70,6 +76,7 @@ class DriftingRegression(AbstractTestbed):
     weighting: Weighting = eqx.field(static=True)
     lags: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -82,14 +89,17 @@ class DriftingRegression(AbstractTestbed):
         batch: int = 32,
         noise: Number = 0.3,
         weighting: Weighting = per_lag,
+        width: int = 32,
     ):
-        for name, value in {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch}.items():
+        sizes = {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch, "width": width}
+        for name, value in sizes.items():
             checks.require_integer(value, name, 1)
         checks.require_range(noise, "noise", 0.0)
         key_weight, key_bias = jax.random.split(key)
         self.weight = jax.random.normal(key_weight, (inputs, outputs))
         self.bias = jax.random.normal(key_bias, (outputs,))
-        self.drift, self.noise, self.weighting, self.lags, self.batch = drift, noise, weighting, lags, batch
+        self.drift, self.noise, self.weighting = drift, noise, weighting
+        self.lags, self.batch, self.width = lags, batch, width
 
     def problem(self) -> Problem:
         """ℓ_in = λ_lag ‖v − y‖² and ℓ_out = ‖v − y‖², where λ_lag is the weight of the sample's lag."""
@@ -113,9 +123,29 @@ class DriftingRegression(AbstractTestbed):
         y = self.truth(round, x)
         return x, y + self.noise * jax.random.normal(key_noise, y.shape)
 
-    def source(self) -> "RegressionSource":
-        """A batch a round, and the batches of the last L rounds beside it."""
-        return RegressionSource(self)
+    def source(self, *, fresh_final: bool = False) -> "RegressionSource":
+        """A batch a round, and the batches of the last L rounds beside it.
+
+        With `fresh_final` a round also has `Data.final`, new samples of the same rounds: the hypergradient is then
+        independent of all that the fits have seen.
+        """
+        return RegressionSource(self, fresh_final)
+
+    def fresh(self, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
+        """New samples of the rounds t−L, …, t: as many as the data of round t, and independent of them."""
+        times = round - 1 - jnp.arange(self.lags)
+        keys = jax.random.split(key, self.lags + 1)
+        return self.data(Window(*jax.vmap(self.draw)(times, keys[1:])), *self.draw(round, keys[0]))
+
+    def data(self, window: "Window", x: Array, y: Array) -> Data:
+        """The samples of a window as inner data, and of one batch as outer data."""
+        lag = jnp.repeat(jnp.arange(self.lags), self.batch)
+        flat: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), window)
+        # Outer samples carry a lag as well, so that both kinds of data have the same form; it is not used.
+        return Data(
+            inner=Samples(flat.x, {"target": flat.y, "lag": lag}),
+            outer=Samples(x, {"target": y, "lag": jnp.zeros(self.batch, lag.dtype)}),
+        )
 
     def initial(self) -> Array:
         """All weights one; the decay starts at a small rate (at 0, weights are one, too, but on the border of Λ)."""
@@ -123,17 +153,19 @@ class DriftingRegression(AbstractTestbed):
             return jnp.ones(self.lags)
         if self.weighting is decay:
             return jnp.asarray(0.05)
+        if self.weighting is log_weights:
+            return jnp.zeros(self.lags)
         raise self._unknown("a λ to start from")
 
     def project(self, outer: Array) -> Array:
-        """Onto λ ≥ 0."""
-        return jnp.maximum(outer, 0)
+        """Onto λ ≥ 0; logarithms of weights are free."""
+        return outer if self.weighting is log_weights else jnp.maximum(outer, 0)
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""
-        inputs, outputs = self.weight.shape
+        (inputs, outputs), width = self.weight.shape, self.width
         return Network(
-            lambda key: eqx.nn.MLP(inputs, outputs, 32, 2, jax.nn.gelu, key=key),
+            lambda key: eqx.nn.MLP(inputs, outputs, width, 2, jax.nn.gelu, key=key),
             # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
             optax.adam(1e-3 if rate is None else rate, eps_root=1e-12),
             5 if steps is None else steps,
@@ -173,11 +205,16 @@ class DriftingRegression(AbstractTestbed):
         """The weights per lag with the smallest F_t: the shares π ≥ 0, Σπ = 1, that minimise πᵀ K_t π.
 
         Every positive multiple is as good. All weight on the newest batch is best only where no mixture of older
-        truths comes closer to f_t; a drift that comes back has such mixtures.
+        truths comes closer to f_t; a drift that comes back has such mixtures. The best decay is found on a grid up to
+        λ = 30, which stands for all weight on the newest batch, and refined.
         """
-        if self.weighting is not per_lag:
-            raise self._unknown("the best λ")
-        return smallest_on_simplex(self.discrepancy(round))
+        discrepancy = self.discrepancy(round)
+        if self.weighting is per_lag:
+            return smallest_on_simplex(discrepancy)
+        if self.weighting is decay:
+            rates = jnp.append(jnp.zeros(1, discrepancy.dtype), jnp.geomspace(1e-3, 30.0, 100, dtype=discrepancy.dtype))
+            return smallest_on_line(lambda rate: excess(decay, discrepancy, rate), rates)
+        raise self._unknown("the best λ")
 
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
@@ -217,25 +254,24 @@ class RegressionSource(AbstractSource):
     """The data of a `DriftingRegression`: the state is the window of the last L batches."""
 
     testbed: DriftingRegression
+    fresh_final: bool = eqx.field(static=True, default=False)
 
     def init(self, key: PRNGKeyArray) -> tuple[Window, Data]:
         """The batches of times −1, …, −L: the window is full in the first round."""
         keys = jax.random.split(key, self.testbed.lags)
         window = Window(*jax.vmap(self.testbed.draw)(-1 - jnp.arange(self.testbed.lags), keys))
-        return window, self._data(window, *self.testbed.draw(jnp.zeros((), jnp.int32), key))
+        first = jnp.zeros((), jnp.int32)
+        return window, self._with_final(self.testbed.data(window, *self.testbed.draw(first, key)), first, key)
 
     def __call__(self, state: Window, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[Window, Round]:
         del learner
         x, y = self.testbed.draw(round, key)
-        data = self._data(state, x, y)
+        data = self._with_final(self.testbed.data(state, x, y), round, key)
         following = Window(*(jnp.concatenate([new[None], old[:-1]]) for new, old in zip((x, y), state, strict=True)))
         return following, Round(data)
 
-    def _data(self, window: Window, x: Array, y: Array) -> Data:
-        lag = jnp.repeat(jnp.arange(self.testbed.lags), self.testbed.batch)
-        flat: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), window)
-        # Outer samples carry a lag as well, so that both kinds of data have the same form; it is not used.
-        return Data(
-            inner=Samples(flat.x, {"target": flat.y, "lag": lag}),
-            outer=Samples(x, {"target": y, "lag": jnp.zeros(self.testbed.batch, lag.dtype)}),
-        )
+    def _with_final(self, data: Data, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
+        """With fresh samples where they are wanted; their key is used for nothing else."""
+        if not self.fresh_final:
+            return data
+        return data._replace(final=self.testbed.fresh(round, jax.random.fold_in(key, 1)))

@@ -165,7 +165,7 @@ class SinusoidFamilies(AbstractTestbed):
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """`linear()` trained by gradient descent: the curvature is 2(1 + κ)/tasks in all directions."""
         rate = 0.2 * self.tasks / (1 + self.pull) if rate is None else rate
-        return trained(self.linear(), rate=rate, steps=steps, batch_size=batch_size, momentum=False)
+        return trained(self.linear(), rate=rate, steps=steps, batch_size=batch_size, adaptive=False)
 
     # The exact answer.
 

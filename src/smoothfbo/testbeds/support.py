@@ -8,10 +8,11 @@ from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.functions.linear import Linear
+from smoothfbo.functions.network import Network
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import FunctionSource
-from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.base import AbstractTestbed, trained
 from smoothfbo.testbeds.drift import Drift, as_drift
 from smoothfbo.types import Number
 
@@ -134,6 +135,11 @@ class ChangingSupport(AbstractTestbed):
     def linear(self) -> Linear:
         """θᵀx: the penalties are in the data."""
         return Linear(lambda x: x)
+
+    def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
+        """`linear()` trained by gradient descent, slow enough for the curvature e⁴ of the largest penalty."""
+        rate = 0.02 if rate is None else rate
+        return trained(self.linear(), rate=rate, steps=steps, batch_size=batch_size, adaptive=False)
 
     # The exact answer.
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.study import Entry, Report, Run
-from smoothfbo.studies.cartpole.config import GRID, PRESETS, CartPoleConfig
+from smoothfbo.studies.cartpole.config import GRID, CartPoleConfig
+from smoothfbo.studies.cartpole.presets import PRESETS
 
 
 def _check(config: CartPoleConfig, preset: Any) -> None:
@@ -43,6 +44,8 @@ ENTRY = Entry(
         "quick (100,000 steps; minutes on 2 cores), paper (1,000,000 steps, all methods, tuned settings; for a GPU), "
         "appendix (100,000 steps, several windows); and three that find settings on seeds that nothing else uses: tune "
         "(the grid), retune (the best of tune, longer, with other final rates and windows), choose (the best of retune "
-        "on more seeds)."
+        "on more seeds). faithful is the paper's algorithm as written, and faithful-tune finds its settings; "
+        "faithful-REMEDY adds one remedy to it, paper-no-REMEDY takes one away from ours (twin, clip, bounds, leak, "
+        "falling, averaged)."
     ),
 )

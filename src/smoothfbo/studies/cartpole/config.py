@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import TypeAlias
 
@@ -82,8 +81,13 @@ class CartPoleConfig:
     """Random steps that fill the memory before training begins; they come on top of `steps`."""
     batch: int = 256
     """Remembered transitions per step."""
+    independent_final: bool = False
+    """Draw the transitions of the hypergradient independently of those of the inner step, as step 3 of Algorithm
+    FuncGrad does; without it both are the same."""
     capacity: int = 100_000
     """Transitions that are remembered."""
+    critics: int = 2
+    """Q networks: 2 (their minimum counts in targets, their mean when acting) or 1, the paper's formula."""
     q_hidden: tuple[int, ...] = (32, 32)
     """Hidden layers of each Q network."""
     model_hidden: tuple[int, ...] = (3, 3)
@@ -138,6 +142,7 @@ class CartPoleConfig:
         for name in ("mix", "final_rate"):
             for value in getattr(self, name):
                 require(0 <= value <= 1, name, value, "between 0 and 1")
+        require(self.critics in (1, 2), "critics", self.critics, "1 or 2")
         require(0 <= self.averaged <= 1, "averaged", self.averaged, "between 0 and 1")
         require(0 < self.itd_factor < float("inf"), "itd_factor", self.itd_factor, "positive and finite")
         require(0 <= self.model_leak <= 1, "model_leak", self.model_leak, "between 0 and 1")
@@ -155,55 +160,3 @@ class CartPoleConfig:
         for name in ("first_interval", "last_interval"):
             low, high = getattr(self, name)
             require(-inf < low < high < inf, name, f"{low} {high}", "a low below a high, both finite")
-
-
-STUDIED = ("mle", "omd", "itd", "fbo", "vep", "smooth-mle", "smooth-omd", "smooth-itd", "smooth-fbo")
-
-_tuning = partial(CartPoleConfig, methods=STUDIED, environment=("stationary",))
-
-PRESETS = {
-    "quick": CartPoleConfig(steps=100_000, seeds=4, evaluate_every=5_000, settings="tuned"),
-    "paper": CartPoleConfig(methods=STUDIED, settings="tuned"),
-    "appendix": CartPoleConfig(
-        methods=("mle", "omd", "fbo", "smooth-fbo"),
-        environment=("drifting",),
-        steps=100_000,
-        seeds=20,
-        evaluate_every=5_000,
-        inner_rate=(3e-3,),
-        target_rate=(1e-2,),
-        window=(10, 100, 1_000),
-        mix=(0.0,),
-    ),
-    "tune": _tuning(
-        steps=200_000,
-        seeds=1,
-        first_seed=1_000,
-        inner_rate=(3e-4, 3e-3),
-        target_rate=(1e-3, 1e-2, 1e-1),
-        temperature=(1e-3, 1e-2, 1e-1),
-        outer_rate=(1e-4, 3e-4),
-    ),
-    "retune": _tuning(
-        steps=500_000,
-        seeds=3,
-        first_seed=1_001,
-        settings="out/cartpole-tune/best.json",
-        vary=("final_rate", "window"),
-        final_rate=(0.1, 0.0),
-        window=(10, 100),
-        trials=12,
-    ),
-    "choose": _tuning(
-        steps=500_000,
-        seeds=9,
-        first_seed=1_004,
-        settings="out/cartpole-retune/best.json",
-        trials=4,
-    ),
-}
-"""quick: minutes on 2 cores; paper: a million steps, for a GPU; appendix: the paper's study of the window.
-
-Three presets find the settings, in the stationary environment, on seeds that are never reported, each from what the one
-before it found, with as many trials for every method: tune, the paper's grid and the outer rate; retune, longer, with
-what the grid leaves out; choose, the best four on more seeds."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.studies.cartpole.config import MOST_AVERAGED, CartPoleConfig
-from smoothfbo.studies.cartpole.soft_q import TwinQ
+from smoothfbo.studies.cartpole.soft_q import QNetworks
 
 
 class Evaluation(NamedTuple):
@@ -23,7 +23,9 @@ class Evaluation(NamedTuple):
 Policy = Callable[[Float[Array, " observation"]], Int[Array, ""]]
 
 
-def greedy(q: TwinQ, networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Policy:
+def greedy(
+    q: QNetworks, networks: Float[Array, "networks critics parameters"], counted: Bool[Array, " networks"]
+) -> Policy:
     """The action with the highest mean value of the counted networks: an average of functions, not of parameters."""
 
     def act(observation: Float[Array, " observation"]) -> Int[Array, ""]:

@@ -19,6 +19,7 @@ from smoothfbo.studies.cartpole.config import GRID, SMOOTHING, CartPoleConfig
 from smoothfbo.studies.cartpole.settings import best_settings
 
 LATE = 5  # evaluations at the end, or a tenth of all if these are more: their mean tells settings apart in tuning
+START = 50  # the first fiftieth of training does not count for the share of clipped steps
 SHOWN_MOMENTS = 8  # of training, for the animation
 
 
@@ -44,6 +45,7 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
                 "cumulative_return": last["cumulative_return"],
                 "proxy": last["proxy"],
                 "raw": frame["hypergradient_squares"].sum(),
+                "clipped": frame["clipped"].iloc[len(frame) // START :].mean(),
                 "skipped": float(last["skipped"]),
                 "frozen": float(not frame["finite"].all()),
             }
@@ -70,7 +72,7 @@ def _episodes(program: Program, records: dict[str, np.ndarray], shown: np.ndarra
 
 HEADLINES = (
     "final_return", "late_return", "mean_return", "cumulative_return", "newest_return", "newest_late_return",
-    "proxy", "raw",
+    "proxy", "raw", "clipped",
 )  # fmt: skip
 
 

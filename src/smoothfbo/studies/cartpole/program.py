@@ -33,7 +33,7 @@ from smoothfbo.studies.cartpole.evaluation import Evaluation, averaged_networks,
 from smoothfbo.studies.cartpole.measure import measure, summarise
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
 from smoothfbo.studies.cartpole.settings import checked, read_settings, tried
-from smoothfbo.studies.cartpole.soft_q import TwinQ, WorldModel, soft_q_problem
+from smoothfbo.studies.cartpole.soft_q import QNetworks, WorldModel, soft_q_problem
 
 CART_POSITION, POLE_ANGLE = 0, 2  # their places in an observation
 SHOWN_STEPS, SHOWN_EVERY = 200, 4  # of an evaluation's first episode are kept, for pictures
@@ -57,10 +57,10 @@ class Lane(NamedTuple):
     """All that a lane needs to go on."""
 
     run: RunState
-    networks: Float[Array, "kept 2 parameters"]  # the Q networks at the last evaluations, in turn
+    networks: Float[Array, "kept critics parameters"]  # the Q networks at the last evaluations, in turn
 
 
-def estimator_of(method: Method, q: TwinQ, rate: Any, steps: int = 1) -> AbstractEstimator:
+def estimator_of(method: Method, q: QNetworks, rate: Any, steps: int = 1) -> AbstractEstimator:
     """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
     # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
     optimiser = optax.sgd(rate) if method.estimator == "itd" else optax.adam(rate)
@@ -99,9 +99,11 @@ def learner(
     smooth = window_average(numbers.window, capacity=capacity, constant=True)
     parts = [mixed_average(numbers.mix, smooth)] if method.is_smoothed else []
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
-    problem = soft_q_problem(stream.model_target(jnp.zeros((2, stream.q.network.parameters))), method.estimator)
+    problem = soft_q_problem(
+        stream.model_target(jnp.zeros((stream.q.critics, stream.q.network.parameters))), method.estimator
+    )
     hypergradient = estimator_of(method, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
-    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))))
+    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:
@@ -164,7 +166,7 @@ def _program(config: CartPoleConfig, method: Method, settings: Sequence[Mapping[
         algorithm, stream = parts(numbers)
         key_model, key_run = jax.random.split(jax.random.key(numbers.seed))
         state = start(algorithm, stream, stream.model.init(key_model), key_run)
-        return Lane(state, jnp.zeros((kept, 2, stream.q.network.parameters)))
+        return Lane(state, jnp.zeros((kept, stream.q.critics, stream.q.network.parameters)))
 
     def advance(numbers: Numbers, lane: Lane) -> tuple[Lane, dict[str, Array]]:
         algorithm, stream = parts(numbers)
@@ -197,7 +199,7 @@ def replay(config: CartPoleConfig, method: Method, numbers: Numbers) -> Replay:
     sizes = environment.observation_size, environment.actions
     return Replay(
         environment=environment,
-        q=TwinQ(*sizes, config.q_hidden),
+        q=QNetworks(*sizes, config.q_hidden, config.critics),
         model=WorldModel(
             *sizes, config.model_hidden, environment.observation_limits if config.bounded else None, config.model_leak
         ),
@@ -212,6 +214,7 @@ def replay(config: CartPoleConfig, method: Method, numbers: Numbers) -> Replay:
         random_steps=config.random_steps,
         capacity=config.capacity,
         batch=config.batch,
+        independent_final=config.independent_final,
     )
 
 
@@ -236,7 +239,9 @@ def _row(
     # A key with a number of its own for every evaluation, far beyond those that the first splits of a run amount to.
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
 
-    def evaluated(networks: Float[Array, "networks 2 parameters"], counted: Bool[Array, " networks"]) -> Evaluation:
+    def evaluated(
+        networks: Float[Array, "networks critics parameters"], counted: Bool[Array, " networks"]
+    ) -> Evaluation:
         return evaluate(environment, greedy(stream.q, networks, counted), last, key, config.episodes)
 
     evaluation = evaluated(lane.networks, counted)
@@ -261,6 +266,7 @@ def _row(
         "used_norm": jnp.mean(used),
         "hypergradient_squares": jnp.sum(raw**2),
         "used_squares": jnp.sum(used**2),  # summed over chunks it is the paper's proxy of the regret
+        "clipped": jnp.mean((used > config.clip) & (config.clip > 0)),  # share of the steps whose length the clip set
         "reward_low": now.reward_low,
         "reward_high": now.reward_high,
         "skipped": state.learner.skipped,

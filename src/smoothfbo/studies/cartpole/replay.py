@@ -14,8 +14,8 @@ from smoothfbo.source import AbstractSource, Round
 from smoothfbo.studies.cartpole.soft_q import (
     Experience,
     ModelTarget,
+    QNetworks,
     StateAction,
-    TwinQ,
     WorldModel,
     bellman_target,
     softly_bounded,
@@ -37,7 +37,7 @@ class ReplayState(NamedTuple):
     environment: PyTree
     episode_return: Float[Array, ""]
     memory: Float[Array, "capacity row"]  # one row a transition: (s, a one-hot, r, s', d)
-    target: Float[Array, "2 parameters"]  # h̄
+    target: Float[Array, "critics parameters"]  # h̄
     tally: Tally
 
 
@@ -48,10 +48,12 @@ class Replay(AbstractSource):
       `exploration` a random action; the first `random_steps` actions are random, and come before round 0.
     - The target networks follow the learner, h̄ ← (1−τ)h̄ + τh, and are a part of the round's problem.
     - The environment's time is the round.
+    - With `independent_final` the hypergradient has a mini-batch of its own, drawn independently of the one that the
+      inner step sees (step 3 of Algorithm FuncGrad); without it both are the same.
     """
 
     environment: AbstractEnvironment
-    q: TwinQ
+    q: QNetworks
     model: WorldModel
     method: str = eqx.field(static=True)
     discount: Number = 0.99
@@ -62,6 +64,12 @@ class Replay(AbstractSource):
     random_steps: int = eqx.field(static=True, default=1_000)
     capacity: int = eqx.field(static=True, default=100_000)
     batch: int = eqx.field(static=True, default=256)
+    independent_final: bool = eqx.field(static=True, default=False)
+
+    @property
+    def _drawn(self) -> int:
+        """Remembered transitions of a round."""
+        return 2 * self.batch if self.independent_final else self.batch
 
     def __check_init__(self) -> None:
         checks.require_integer(self.batch, "batch", 1)
@@ -82,7 +90,7 @@ class Replay(AbstractSource):
             environment=environment.reset(jax.random.uniform(key_start, (environment.random_size,), dtype)),
             episode_return=zeros(),
             memory=zeros(self.capacity, row),
-            target=zeros(2, self.q.network.parameters),
+            target=zeros(self.q.critics, self.q.network.parameters),
             tally=Tally(zeros(), zeros(), zeros(environment.observation_size), zeros()),
         )
 
@@ -92,28 +100,28 @@ class Replay(AbstractSource):
             return self._act(state, equal, uniform, jnp.zeros((), jnp.int32), index % self.capacity), None
 
         state, _ = jax.lax.scan(random_step, state, jnp.arange(self.random_steps))
-        rows = jnp.zeros(self.batch, jnp.int32)
+        rows = jnp.zeros(self._drawn, jnp.int32)
         return state._replace(tally=jax.tree.map(jnp.zeros_like, state.tally)), self._data(state, rows)
 
     def __call__(
         self, state: ReplayState, round: Int[Array, ""], learner: Any, key: PRNGKeyArray
     ) -> tuple[ReplayState, Round]:
         # All random numbers of the round in one call: a generator's cost is the call, not the numbers.
-        bits = jax.random.bits(key, (self.batch + 1 + self.environment.random_size,), jnp.uint32)
-        uniform = _uniform(bits[self.batch :], state.memory.dtype)
+        bits = jax.random.bits(key, (self._drawn + 1 + self.environment.random_size,), jnp.uint32)
+        uniform = _uniform(bits[self._drawn :], state.memory.dtype)
         parameters = inner_parameters(learner.estimator)
         policy = self.policy(parameters, self.environment.observe(state.environment))
         remembered = self.random_steps + round
         state = self._act(state, policy, uniform, round, remembered % self.capacity)
 
         filled = jnp.minimum(remembered + 1, self.capacity)
-        rows = jax.lax.rem(bits[: self.batch], filled.astype(jnp.uint32)).astype(jnp.int32)
+        rows = jax.lax.rem(bits[: self._drawn], filled.astype(jnp.uint32)).astype(jnp.int32)
         rate = jnp.where(round == 0, 1, jnp.asarray(self.target_rate, parameters.dtype))  # h̄_0 = h_0
         state = state._replace(target=state.target + rate * (parameters - state.target))
         return state, Round(self._data(state, rows), problem_of(self.model_target(state.target), self.method))
 
     def policy(
-        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, " observation"]
+        self, parameters: Float[Array, "critics parameters"], observation: Float[Array, " observation"]
     ) -> Float[Array, " actions"]:
         """Probabilities of the actions."""
         values = jnp.mean(self.q.values(parameters, observation), axis=0)
@@ -121,7 +129,7 @@ class Replay(AbstractSource):
         share = jnp.asarray(self.exploration, values.dtype)
         return (1 - share) * soft + share / self.environment.actions
 
-    def model_target(self, target: Float[Array, "2 parameters"]) -> ModelTarget:
+    def model_target(self, target: Float[Array, "critics parameters"]) -> ModelTarget:
         return ModelTarget(self.model, self.q, target, self.discount, self.temperature, self.largest_value)
 
     def _act(
@@ -153,18 +161,25 @@ class Replay(AbstractSource):
             ),
         )
 
-    def _data(self, state: ReplayState, rows: Int[Array, " batch"]) -> Data:
+    def _data(self, state: ReplayState, rows: Int[Array, " drawn"]) -> Data:
+        samples = self._samples(state, rows)
+        if not self.independent_final:
+            return Data(samples, samples)
+        fitted = jax.tree.map(lambda leaf: leaf[: self.batch], samples)
+        final = jax.tree.map(lambda leaf: leaf[self.batch :], samples)
+        return Data(fitted, fitted, Data(final, final))
+
+    def _samples(self, state: ReplayState, rows: Int[Array, " drawn"]) -> Samples:
         batch = state.memory.at[rows].get(mode="promise_in_bounds")
         size, actions = self.environment.observation_size, self.environment.actions
         x = StateAction(batch[:, :size], batch[:, size : size + actions])
         following, reward, terminated = batch[:, size + actions : -2], batch[:, -2], batch[:, -1]
         values = self.q.soft_value(state.target, following.T, self.temperature)
         target = bellman_target(reward, terminated, softly_bounded(values, self.largest_value), self.discount)
-        samples = Samples(x, Experience(reward, following, terminated, target))
-        return Data(samples, samples)
+        return Samples(x, Experience(reward, following, terminated, target))
 
 
-def inner_parameters(warm: Any) -> Float[Array, "... 2 parameters"]:
+def inner_parameters(warm: Any) -> Float[Array, "... critics parameters"]:
     """The current Q networks, out of any estimator's warm state."""
     return warm.inner.params
 

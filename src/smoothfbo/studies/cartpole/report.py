@@ -240,10 +240,15 @@ def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
             f"{environment}_{name}", title, "Mean norm since the evaluation before; geometric mean over seeds.",
             "environment step", symbol, _lines(frame, column, geometric=True), log_y=True,
         )  # fmt: skip
-    angle = _lines(averaged, "pole_angle")
+    ends = []
     for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
         band = bands(averaged, "round", column)
-        angle.append(Series(name, band.index, band["mean"], colour="#000000", dashed=True))
+        ends.append(Series(name, band.index, band["mean"], colour="#000000", dashed=True))
+    angle = [*_lines(averaged, "pole_angle"), *ends]
+    yield Chart(
+        f"{environment}_interval", "The rewarded band", "Pole angles that are paid for.", "environment step",
+        "angle (rad)", ends,
+    )  # fmt: skip
     yield Chart(
         f"{environment}_angle", "Pole angle and the rewarded band", f"Mean angle during {said}.",
         "environment step", "angle (rad)", angle,

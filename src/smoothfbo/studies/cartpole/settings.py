@@ -13,7 +13,8 @@ from smoothfbo.errors import UsageError
 from smoothfbo.harness.folders import read_description
 from smoothfbo.harness.methods import find
 from smoothfbo.harness.statistics import Frame
-from smoothfbo.studies.cartpole.config import GRID, PRESETS, SMOOTHING, CartPoleConfig, Settings
+from smoothfbo.studies.cartpole.config import GRID, SMOOTHING, CartPoleConfig, Settings
+from smoothfbo.studies.cartpole.presets import PRESETS
 
 SETTINGS_VERSION = 2
 ENOUGH_SEEDS = 3
@@ -53,8 +54,8 @@ def read_settings(source: str) -> dict[str, Any]:
         text = shipped.read_text(encoding="utf-8") if source == "tuned" else Path(source).read_text(encoding="utf-8")
         content = json.loads(text)
     except FileNotFoundError as error:
-        before = {preset.settings: name for name, preset in PRESETS.items()}.get(source)
-        hint = f"; run the preset before {before} first: tune, retune, choose" if before else ""
+        writer = {f"out/cartpole-{name}/best.json": name for name in PRESETS}.get(source)
+        hint = f"; the preset {writer} writes it: run that first" if writer else ""
         raise UsageError(f"`settings` {source} does not exist{hint}.") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"`settings` {source} cannot be read: {error}.") from error

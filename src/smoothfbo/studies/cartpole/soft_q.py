@@ -3,9 +3,9 @@
     inner   ½ Σ_k (v_k − r_λ(x) − γ(1−d) V̄(s_λ(x)))²      values learnt with the world model λ
     outer   ½ Σ_k (v_k − r' − γ(1−d) V̄(s'))²              and judged by what really happened
 
-x is a state and an action, v the pair of values that two Q networks give it, V̄ the soft value of the lagged target
-networks h̄, and d marks terminal states (a time limit is none). Parameters are ONE vector per network: optimisers,
-windows and checks then handle a single array, which is what a step costs on a GPU.
+x is a state and an action, v the values that the Q networks give it (two, or one as in the paper), V̄ the soft value of
+the lagged target networks h̄, and d marks terminal states (a time limit is none). Parameters are ONE vector per network:
+optimisers, windows and checks then handle a single array, which is what a step costs on a GPU.
 """
 
 import math
@@ -79,35 +79,40 @@ class Perceptron(eqx.Module):
         return jax.nn.leaky_relu(x, self.leak) if self.leak else jax.nn.relu(x)
 
 
-class TwinQ(eqx.Module):
-    """Two Q networks of the same form: the inner function. Their parameters are the rows of one matrix."""
+class QNetworks(eqx.Module):
+    """Q networks of the same form, the critics: the inner function. Their parameters are the rows of one matrix.
+
+    Two of them damp overestimation (the minimum counts in targets, the mean when acting); one is the paper's h.
+    """
 
     network: Perceptron
+    critics: int = eqx.field(static=True)
 
-    def __init__(self, observation_size: int, actions: int, hidden: tuple[int, ...] = (32, 32)):
+    def __init__(self, observation_size: int, actions: int, hidden: tuple[int, ...] = (32, 32), critics: int = 2):
         self.network = Perceptron((observation_size, *hidden, actions))
+        self.critics = critics
 
-    def init(self, key: PRNGKeyArray, x: StateAction | None = None) -> Float[Array, "2 parameters"]:
+    def init(self, key: PRNGKeyArray, x: StateAction | None = None) -> Float[Array, "critics parameters"]:
         del x
-        return jnp.stack([self.network.init(each) for each in jax.random.split(key)])
+        return jnp.stack([self.network.init(each) for each in jax.random.split(key, self.critics)])
 
     def values(
-        self, parameters: Float[Array, "2 parameters"], observation: Float[Array, "observation *samples"]
-    ) -> Float[Array, "2 actions *samples"]:
+        self, parameters: Float[Array, "critics parameters"], observation: Float[Array, "observation *samples"]
+    ) -> Float[Array, "critics actions *samples"]:
         """Of one observation, or of many as the columns of a matrix."""
         return jax.vmap(self.network, in_axes=(0, None))(parameters, observation)
 
-    def __call__(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, " 2"]:
-        """v: both values of the action that was taken."""
+    def __call__(self, parameters: Float[Array, "critics parameters"], x: StateAction) -> Float[Array, " critics"]:
+        """v: the values that the critics give the action that was taken."""
         return jnp.sum(self.values(parameters, x.observation) * x.action, axis=-1)
 
-    def batch(self, parameters: Float[Array, "2 parameters"], x: StateAction) -> Float[Array, "samples 2"]:
+    def batch(self, parameters: Float[Array, "critics parameters"], x: StateAction) -> Float[Array, "samples critics"]:
         """v of all samples at once."""
         return jnp.sum(self.values(parameters, x.observation.T) * x.action.T, axis=1).T
 
     def soft_value(
         self,
-        parameters: Float[Array, "2 parameters"],
+        parameters: Float[Array, "critics parameters"],
         observation: Float[Array, "observation *samples"],
         temperature: Number,
     ) -> Float[Array, "*samples"]:
@@ -168,8 +173,8 @@ class ModelTarget(eqx.Module):
     """r_λ(x) + γ(1−d) V̄(s_λ(x)): what the world model λ says that an action is worth."""
 
     model: WorldModel
-    q: TwinQ
-    target: Float[Array, "2 parameters"]  # h̄_t, the lagged networks: a leaf of the problem of round t
+    q: QNetworks
+    target: Float[Array, "critics parameters"]  # h̄_t, the lagged networks: a leaf of the problem of round t
     discount: Number
     temperature: Number
     largest_value: Number | None = None
@@ -206,11 +211,11 @@ class AbstractLoss(eqx.Module):
 
     @abstractmethod
     def __call__(
-        self, outer: Array, v: Float[Array, "2 *samples"], x: StateAction, y: Experience
+        self, outer: Array, v: Float[Array, "critics *samples"], x: StateAction, y: Experience
     ) -> Float[Array, "*samples"]: ...
 
     def batch(
-        self, outer: Array, v: Float[Array, "samples 2"], x: StateAction, y: Experience
+        self, outer: Array, v: Float[Array, "samples critics"], x: StateAction, y: Experience
     ) -> Float[Array, " samples"]:
         return self(outer, *jax.tree.map(jnp.transpose, (v, x, y)))
 
@@ -224,7 +229,7 @@ class ModelBellmanError(AbstractLoss):
         return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)
 
 
-def bellman_error(outer: Array, v: Float[Array, " 2"], x: StateAction, y: Experience) -> Float[Array, ""]:
+def bellman_error(outer: Array, v: Float[Array, " critics"], x: StateAction, y: Experience) -> Float[Array, ""]:
     """The outer loss: ½ Σ_k (v_k − r' − γ(1−d) V̄(s'))²."""
     del outer, x
     return 0.5 * jnp.sum((v - y.target) ** 2)

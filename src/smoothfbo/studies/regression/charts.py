@@ -18,7 +18,7 @@ SMOOTHED = 21  # rounds of the running mean in charts of noisy quantities
 
 def main_lanes(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
     """The lanes of the main comparison: one setting of everything but method and window."""
-    frame = at_base(frame[frame["regime"] == "default"], base, drift)
+    frame = at_base(frame, {"drift": drift, "regime": "default"}, base)
     return frame[frame["outer_rate"].isin((base["outer_rate"], 0.0))]
 
 
@@ -208,12 +208,13 @@ def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Itera
     if len(smooth) > 2:
         shown[-1] = min(smooth, key=lambda entry: abs(entry.window - 100))
     for entry in shown:
-        mean = entry.rows.groupby("round", observed=True)[[f"share_{lag}" for lag in range(settings["lags"])]].mean()
+        lags = entry.window if settings["tied"] and entry.window > 1 else settings["lags"]
+        mean = entry.rows.groupby("round", observed=True)[[f"share_{lag}" for lag in range(lags)]].mean()
         step = max(1, len(mean) // 200)
         yield HeatMap(
             f"{drift}_weights_{entry.method.name}", f"Learned weights: {entry.label}",
             "λ_s / Σλ over lag and time, mean over seeds; lag 0 is the newest batch.",
-            "round", "lag", "share", mean.index[::step], np.arange(settings["lags"]), mean.to_numpy()[::step].T,
+            "round", "lag", "share", mean.index[::step], np.arange(lags), mean.to_numpy()[::step].T,
         )  # fmt: skip
 
 

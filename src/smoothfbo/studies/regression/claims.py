@@ -4,65 +4,106 @@ import json
 import math
 from collections.abc import Iterator
 from importlib import resources
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pandas as pd
 
 from smoothfbo.harness.methods import FBO, SMOOTH_FBO, find
 from smoothfbo.harness.statistics import Frame, interval, ratio_interval
-from smoothfbo.studies.regression.config import PRESETS, REGIMES, RegressionConfig
+from smoothfbo.studies.regression.config import RegressionConfig
+from smoothfbo.studies.regression.lanes import REGIMES
+from smoothfbo.studies.regression.presets import PRESETS
 
 SAME = "against w = 1 at the same outer rate"
 BEST = "each at its best outer rate"
+BEST_USE = "each at its best outer rate and mini-batches"
+PLACE = ("claim", "comparison", "drift", "weights", "minibatch", "regime")  # what is compared, and where
 SWEEP = "smoothing lowers the exact objective"
 # Options that change what the best outer rates are.
-TUNED_FOR = ("rounds", "adjoint_rate", "minibatch", "adjoint_steps", "lags", "inputs", "width", "noise", "amplitude",
-             "frequency", "aid_ridge", "aid_steps")  # fmt: skip
+TUNED_FOR = ("rounds", "adjoint_rate", "adjoint_steps", "lags", "tied", "final", "inputs", "width", "noise",
+             "amplitude", "frequency", "aid_ridge", "aid_steps")  # fmt: skip
+
+Method: TypeAlias = tuple[str, int]  # its name and its window
 
 
-def tuned_rates(sweep: tuple[float, ...]) -> dict[str, dict[tuple[str, int], float]]:
-    """By regime, method and window: the rate of the sweep with the smallest exact objective on the tuning seeds.
+class Tuned(NamedTuple):
+    """What was best for a method on the tuning seeds."""
+
+    excess: float
+    outer_rate: float
+    minibatch: str
+
+
+def tuned_rates(sweep: tuple[float, ...]) -> dict[tuple[str, str, str], dict[Method, Tuned]]:
+    """By regime, kind of weights and mini-batches: for each method and window the rate of the sweep with the smallest
+    exact objective on the tuning seeds.
 
     From the stored result of `smoothfbo regression --preset tune`, whose seeds are used for nothing else.
     """
     text = (resources.files("smoothfbo.studies.regression") / "tuned.json").read_text(encoding="utf-8")
-    best: dict[str, dict[tuple[str, int], tuple[float, float]]] = {}
+    best: dict[tuple[str, str, str], dict[Method, Tuned]] = {}
     for row in json.loads(text)["rows"]:
-        place, candidate = (row["method"], row["window"]), (row["excess"], row["outer_rate"])
-        here = best.setdefault(row["regime"], {})
         if any(math.isclose(row["outer_rate"], rate * REGIMES[row["regime"]].rate) for rate in sweep):
-            here[place] = min(here.get(place, candidate), candidate)
-    return {regime: {place: rate for place, (_, rate) in here.items()} for regime, here in best.items()}
+            here = best.setdefault((row["regime"], row["weights"], row["minibatch"]), {})
+            method, candidate = (row["method"], row["window"]), Tuned(*(row[name] for name in Tuned._fields))
+            here[method] = min(here.get(method, candidate), candidate)
+    return best
+
+
+def best_use(rates: dict[tuple[str, str, str], dict[Method, Tuned]], weights: str) -> dict[Method, Tuned]:
+    """For each method and window the better of its mini-batches, each at its best rate, in the default regime."""
+    best: dict[Method, Tuned] = {}
+    for (regime, kind, _), methods in rates.items():
+        for method, tuned in methods.items() if (regime, kind) == ("default", weights) else ():
+            best[method] = min(best.get(method, tuned), tuned)
+    return best
 
 
 def judge_claims(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, Any]]:
     """Each claim in each setting, with its 95 % interval. There are many: one in twenty errs by chance."""
-    for drift in config.drift:
-        base = at_base(lanes[lanes["regime"] == "default"], config.base, drift)
-        yield from _effect_of_window(base[base["outer_rate"] == config.base["outer_rate"]], drift)
+    kinds = list(product(config.weights, config.minibatch))
+    for drift, (weights, minibatch) in product(config.drift, kinds):
+        base = at_base(lanes, _place(drift, weights, minibatch), config.base)
+        yield from _effect_of_window(
+            base[base["outer_rate"] == config.base["outer_rate"]], _place(drift, weights, minibatch)
+        )
     if not config.sweep_rates:
         return
     drift, rates = config.drift[0], tuned_rates(config.sweep_rates)
     tuned = all(getattr(config, name) == getattr(PRESETS["tune"], name) for name in TUNED_FOR)
-    for regime in config.sweep_regimes:
-        here = at_base(lanes[lanes["regime"] == regime], config.base, drift)
-        if tuned and drift == PRESETS["tune"].drift[0]:
-            yield from _at_best_rates(here, drift, regime, rates.get(regime, {}))
-        yield from _over_rates(here[here["outer_rate"] != 0], drift, regime)
+    tuned &= drift == PRESETS["tune"].drift[0]
+    for regime, (weights, minibatch) in product(config.sweep_regimes, kinds):
+        place = _place(drift, weights, minibatch, regime)
+        here = at_base(lanes, place, config.base)
+        if tuned:
+            yield from _at_best(here, place, BEST, rates.get((regime, weights, minibatch), {}))
+        yield from _over_rates(here[here["outer_rate"] != 0], place)
+    for weights in config.weights if tuned and len(config.minibatch) > 1 else ():
+        parts = [at_base(lanes, _place(drift, weights, minibatch), config.base) for minibatch in config.minibatch]
+        place = _place(drift, weights, "tuned")
+        yield from _at_best(pd.concat(parts), place, BEST_USE, best_use(rates, weights))
 
 
-def at_base(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
-    """Rows of the main comparison: the usual value of every factor but the outer rate."""
-    chosen = frame["drift"] == drift
-    for name in ("weights", "inner_rate", "adjoint_rate", "batch", "inner_steps"):
-        chosen &= frame[name] == base[name]
-    return frame[chosen]
+def _place(drift: str, weights: str, minibatch: str, regime: str = "default") -> dict[str, Any]:
+    return {"drift": drift, "weights": weights, "minibatch": minibatch, "regime": regime}
 
 
-def _effect_of_window(lanes: Frame, drift: str) -> Iterator[dict[str, Any]]:
+def at_base(frame: Frame, place: dict[str, Any], base: dict[str, Any]) -> Frame:
+    """Rows of a place, with the usual value of every factor that it does not name, but the outer rate."""
+    usual = ("weights", "minibatch", "inner_rate", "adjoint_rate", "batch", "inner_steps")
+    wanted = {name: base[name] for name in usual}
+    wanted |= {name: value for name, value in place.items() if name in frame}
+    return frame[np.logical_and.reduce([frame[name] == value for name, value in wanted.items()])]
+
+
+def _effect_of_window(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """SmoothFBO against FBO at the same outer rate."""
     single = _by_seed(lanes, FBO, 1)
     for window in _windows(lanes):
         smooth = _by_seed(lanes, SMOOTH_FBO, window)
-        setting = {"drift": drift, "regime": "default", "window": window}
+        setting = {**place, "window": window}
         for claim, metric in (
             ("the proxy falls", "proxy"),
             ("the variance of the used hypergradient falls", "variance"),
@@ -78,27 +119,33 @@ def _effect_of_window(lanes: Frame, drift: str) -> Iterator[dict[str, Any]]:
             yield from _falls("the proxy falls at least fivefold", SAME, setting, single, smooth, "proxy", 0.2)
 
 
-def _at_best_rates(
-    lanes: Frame, drift: str, regime: str, rates: dict[tuple[str, int], float]
+def _at_best(
+    lanes: Frame, place: dict[str, Any], comparison: str, tuned: dict[Method, Tuned]
 ) -> Iterator[dict[str, Any]]:
-    """SmoothFBO against every other method, each at the outer rate that was best for it on the tuning seeds."""
-    runs = {place: _by_seed(lanes[lanes["outer_rate"] == rate], *place) for place, rate in rates.items()}
-    for (method, window), ours in runs.items():
+    """SmoothFBO against every other method, each with what was best for it on the tuning seeds."""
+    runs = {
+        method: _by_seed(
+            lanes[(lanes["outer_rate"] == best.outer_rate) & (lanes["minibatch"] == best.minibatch)], *method
+        )
+        for method, best in tuned.items()
+    }
+    for (name, window), ours in runs.items():
         for (other, other_window), theirs in runs.items():
-            if method == SMOOTH_FBO and other in (FBO, "aid", "unrolled"):
-                setting = {"drift": drift, "regime": regime, "window": window, "outer_rate": rates[method, window]}
-                setting["other_rate"] = rates[other, other_window]
-                yield from _falls(
-                    f"the exact objective is below that of {find(other).label}", BEST, setting, theirs, ours, "excess"
-                )
+            if name == SMOOTH_FBO and other in (FBO, "aid", "unrolled"):
+                own, rival = tuned[name, window], tuned[other, other_window]
+                setting = {**place, "window": window, "outer_rate": own.outer_rate, "other_rate": rival.outer_rate}
+                if comparison == BEST_USE:
+                    setting |= {"own_minibatch": own.minibatch, "other_minibatch": rival.minibatch}
+                claim = f"the exact objective is below that of {find(other).label}"
+                yield from _falls(claim, comparison, setting, theirs, ours, "excess")
 
 
-def _over_rates(lanes: Frame, drift: str, regime: str) -> Iterator[dict[str, Any]]:
+def _over_rates(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Where smoothing helps the exact objective: FBO against SmoothFBO at every outer rate of the sweep."""
     for rate, group in lanes.groupby("outer_rate"):
         single = _by_seed(group, FBO, 1)
         for window in _windows(group):
-            setting = {"drift": drift, "regime": regime, "window": window, "outer_rate": float(rate)}
+            setting = {**place, "window": window, "outer_rate": float(rate)}
             smooth = _by_seed(group, SMOOTH_FBO, window)
             yield from _falls(SWEEP, SAME, setting, single, smooth, "excess")
 

@@ -1,7 +1,8 @@
 """`smoothfbo regression`. No jax here until something runs."""
 
 from smoothfbo.harness.study import Entry, Report, Run
-from smoothfbo.studies.regression.config import PRESETS, RegressionConfig
+from smoothfbo.studies.regression.config import RegressionConfig
+from smoothfbo.studies.regression.presets import PRESETS
 
 
 def _execute(run: Run) -> None:

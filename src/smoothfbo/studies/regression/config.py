@@ -1,86 +1,22 @@
 """Configuration of the non-stationary regression. No jax here: `--help` must be quick."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
 from smoothfbo.harness.methods import FBO, SMOOTH_FBO, any_smoothed, find, with_smoothed
 from smoothfbo.harness.requirements import require, require_known, require_rising
+from smoothfbo.studies.regression.lanes import BATCH_USES, REGIMES, Lane
 
 ESTIMATORS = ("unrolled", "aid", "fbo", "exact")
 METHODS = (*with_smoothed(ESTIMATORS), "uniform")
 DRIFTS = ("sinusoidal", "jumps")
-WEIGHTS = ("per-lag", "decay")
+WEIGHTS = ("per-lag", "decay", "log")
+FINALS = ("all", "drawn", "fresh")
 TEST_POINTS = 128  # inputs on which the inner function is compared with the exact one
-FACTORS = ("weights", "outer_rate", "inner_rate", "batch", "inner_steps")  # options with several values, crossed
-
-
-@dataclass(frozen=True)
-class Regime:
-    """How a regime of the sweep differs from the base: factors, and whether steps are normalised."""
-
-    noise: float = 1.0
-    frequency: float = 1.0
-    rate: float = 1.0
-    normalised: bool = False  # λ moves by the outer rate times g̃/‖g̃‖: the direction alone counts
-
-
-REGIMES = {
-    "default": Regime(),
-    "noisy": Regime(noise=3.0),
-    "fast": Regime(frequency=4.0),
-    "slow": Regime(frequency=0.25),
-    "normalised": Regime(rate=1e-3, normalised=True),
-}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What lanes must share to be in one program."""
-
-    estimator: str
-    drift: str
-    weights: str
-    batch: int
-    inner_steps: int
-
-    @property
-    def name(self) -> str:
-        return (
-            f"{self.estimator}, {self.drift} drift, {self.weights} weights, batch {self.batch}, "
-            f"{self.inner_steps} inner steps"
-        )
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One method with its numbers and its seed."""
-
-    method: str
-    window: int
-    drift: str
-    weights: str
-    regime: str
-    outer_rate: float
-    normalised: bool
-    inner_rate: float
-    adjoint_rate: float
-    noise: float
-    amplitude: float
-    frequency: float
-    batch: int
-    inner_steps: int
-    seed: int
-
-    @property
-    def shape(self) -> Shape:
-        estimator = FBO if self.method == "uniform" else find(self.method).estimator
-        return Shape(estimator, self.drift, self.weights, self.batch, self.inner_steps)
-
-    def keys(self) -> dict[str, Any]:
-        """The columns that tell lanes apart."""
-        return asdict(self)
+# Options with several values, crossed.
+FACTORS = ("weights", "minibatch", "outer_rate", "inner_rate", "batch", "inner_steps")
 
 
 @dataclass(frozen=True)
@@ -101,7 +37,8 @@ class RegressionConfig:
     drift: tuple[str, ...] = ("sinusoidal",)
     """How the truth moves: sinusoidal, jumps."""
     weights: tuple[str, ...] = ("per-lag",)
-    """The outer variable: per-lag (one weight for each past batch) or decay (a scalar λ, weights exp(-λ·lag))."""
+    """The outer variable: per-lag (one weight for each past batch), decay (a scalar λ, weights exp(-λ·lag)) or log (the
+    logarithms of the weights per lag: their shares are a softmax, and nothing is projected)."""
     rounds: int = 1_000
     """Rounds T."""
     seeds: int = 10
@@ -116,14 +53,22 @@ class RegressionConfig:
     """Adam's rate for the adjoint network."""
     batch: tuple[int, ...] = (32,)
     """Samples per round."""
-    minibatch: int | None = None
-    """Samples per inner and adjoint step, drawn from the last L batches. None: as many as a batch has."""
+    minibatch: tuple[str, ...] = ("batch",)
+    """Samples per inner and adjoint step: batch (as many as a batch has, drawn from the last L batches), a number of
+    them, or full (all samples of the last L batches in every step)."""
+    final: str = "all"
+    """What the hypergradient is formed on: all (all data of the round, which the fits have seen), drawn (a mini-batch
+    of these, drawn again, as step 3 of Algorithm FuncGrad says) or fresh (new samples of the same rounds: independent
+    of the fits, as the theorems assume)."""
     inner_steps: tuple[int, ...] = (5,)
     """Inner updates per round."""
     adjoint_steps: int = 5
     """Adjoint updates per round."""
     lags: int = 10
     """Past batches that the inner problem sees, L."""
+    tied: bool = False
+    """Let the inner problem of a smooth-... method see as many batches as its window has (the paper writes w for
+    both)."""
     inputs: int = 5
     """Dimension of x."""
     width: int = 64
@@ -148,7 +93,8 @@ class RegressionConfig:
     """Windows of the sweep's smooth-... methods."""
     sweep_regimes: tuple[str, ...] = ("default", "noisy", "fast", "normalised")
     """Regimes of the sweep: default, noisy (3 × noise), fast (4 × frequency), slow (frequency / 4), normalised (steps
-    of length rate / 1000 along g̃). Regimes other than the default are run for fbo and smooth-fbo only."""
+    of length rate / 1000 along g̃). Regimes other than the default are run for fbo and smooth-fbo only, with the first
+    kind of weights and of mini-batches."""
     paper_values: bool = False
     """Also run fbo and smooth-fbo at the paper's rates: inner 1e-4, outer 1e-3."""
     probe_draws: int = 8
@@ -164,6 +110,7 @@ class RegressionConfig:
             "sweep_regimes": tuple(REGIMES),
         }.items():  # fmt: skip
             require_known(name, getattr(self, name), known)
+        require_known("final", (self.final,), FINALS, "one")
         for name in (
             "rounds",
             "seeds",
@@ -178,7 +125,7 @@ class RegressionConfig:
         ):
             require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         require(self.rounds >= 2, "rounds", self.rounds, "an integer of at least 2")
-        for name in ("windows", "baseline_windows", *FACTORS[1:], "sweep_windows"):
+        for name in ("windows", "baseline_windows", *FACTORS[2:], "sweep_windows"):
             require_rising(name, getattr(self, name))
         smooth_alone = all(find(method).is_smoothed for method in self.methods) and max(self.windows) == 1
         require(not smooth_alone, "windows", 1, "above 1 somewhere where all methods are smooth-...")
@@ -190,10 +137,13 @@ class RegressionConfig:
         for name in ("batch", "inner_steps"):
             for value in getattr(self, name):
                 require(value >= 1, name, value, "integers of at least 1")
-        if self.minibatch is not None:
-            data = self.lags * self.batch[0]
-            allowed = f"between 1 and the {data} samples of a round's inner data (lags x batch)"
-            require(1 <= self.minibatch <= data, "minibatch", self.minibatch, allowed)
+        data = self.lags * self.batch[0]
+        allowed = f"batch, full, or between 1 and the {data} samples of a round's inner data (lags x batch)"
+        require(len(self.minibatch) > 0, "minibatch", "nothing", allowed)
+        for value in self.minibatch:
+            known = value in BATCH_USES or (value.isdecimal() and 1 <= int(value) <= data)
+            require(known, "minibatch", value, allowed)
+        require(len(set(self.minibatch)) == len(self.minibatch), "minibatch", " ".join(self.minibatch), "different")
         for name in ("outer_rate", "inner_rate", "sweep_rates"):
             for value in getattr(self, name):
                 require(0 < value < float("inf"), name, value, "positive and finite")
@@ -219,10 +169,11 @@ class RegressionConfig:
         return iter(dict.fromkeys([*self._main(), *self._sweep(), *self._paper()]))
 
     def _main(self) -> Iterator[Lane]:
-        for method, drift, weights, outer, inner, batch, steps in product(
-            self.methods, self.drift, self.weights, self.outer_rate, self.inner_rate, self.batch, self.inner_steps
-        ):
-            base = self._lane(method, drift, weights)
+        for method, drift, weights, minibatch, outer, inner, batch, steps in product(
+            self.methods, self.drift, self.weights, self.minibatch, self.outer_rate, self.inner_rate, self.batch,
+            self.inner_steps,
+        ):  # fmt: skip
+            base = self._lane(method, drift, weights, minibatch)
             if method != "uniform":
                 base = replace(base, outer_rate=outer)
             shared = tuple(window for window in self.windows if window in self.baseline_windows)
@@ -230,13 +181,16 @@ class RegressionConfig:
             yield from self._over_windows(replace(base, inner_rate=inner, batch=batch, inner_steps=steps), windows)
 
     def _sweep(self) -> Iterator[Lane]:
-        for method, regime, rate in product(self.sweep_methods, self.sweep_regimes, self.sweep_rates):
+        for method, regime, rate, weights, minibatch in product(
+            self.sweep_methods, self.sweep_regimes, self.sweep_rates, self.weights, self.minibatch
+        ):
             change = REGIMES[regime]
             if change.frequency != 1 and self.drift[0] == "jumps":
                 continue  # jumps have no frequency
-            if regime == "default" or method in (FBO, SMOOTH_FBO):
+            usual = (weights, minibatch) == (self.base["weights"], self.base["minibatch"])
+            if regime == "default" or (usual and method in (FBO, SMOOTH_FBO)):
                 lane = replace(
-                    self._lane(method, self.drift[0], self.base["weights"]),
+                    self._lane(method, self.drift[0], weights, minibatch),
                     regime=regime,
                     outer_rate=float(f"{rate * change.rate:.6g}"),  # 0.1, not 0.1 and its rounding error
                     normalised=change.normalised,
@@ -248,13 +202,14 @@ class RegressionConfig:
     def _paper(self) -> Iterator[Lane]:
         if self.paper_values:
             for method in (FBO, SMOOTH_FBO):
-                lane = self._lane(method, self.drift[0], self.base["weights"])
+                lane = self._lane(method, self.drift[0], self.base["weights"], self.base["minibatch"])
                 lane = replace(lane, outer_rate=1e-3, inner_rate=1e-4, adjoint_rate=1e-4)
                 yield from self._over_windows(lane, self.windows)
 
-    def _lane(self, method: str, drift: str, weights: str) -> Lane:
+    def _lane(self, method: str, drift: str, weights: str, minibatch: str) -> Lane:
         return Lane(
-            method=method, window=1, drift=drift, weights=weights, regime="default",
+            method=method, window=1, drift=drift, weights=weights, minibatch=minibatch, lags=self.lags,
+            regime="default",
             outer_rate=0.0 if method == "uniform" else self.base["outer_rate"], inner_rate=self.base["inner_rate"],
             adjoint_rate=self.adjoint_rate, noise=self.noise, amplitude=self.amplitude, frequency=self.frequency,
             batch=self.base["batch"], inner_steps=self.base["inner_steps"], seed=0, normalised=False,
@@ -264,37 +219,5 @@ class RegressionConfig:
         """With every seed; a smooth-... method with every window above 1 (w = 1 is the method without smoothing)."""
         for window in [w for w in windows if w > 1] if find(lane.method).is_smoothed else [1]:
             for seed in range(self.first_seed, self.first_seed + self.seeds):
-                yield replace(lane, window=window, seed=seed)
-
-
-PRESETS = {
-    "demo": RegressionConfig(
-        rounds=400, seeds=4, windows=(1, 10, 100), methods=("fbo", "smooth-fbo", "exact", "uniform")
-    ),
-    "paper": RegressionConfig(
-        methods=METHODS,
-        drift=DRIFTS,
-        sweep_rates=(10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0),
-        paper_values=True,
-        record_every=5,
-    ),
-    "ablation": RegressionConfig(
-        methods=("fbo", "smooth-fbo"),
-        windows=(1, 10, 100),
-        inner_rate=(1e-4, 1e-3, 1e-2),
-        outer_rate=(1e-3, 1e-2, 30.0),
-        batch=(16, 32, 64, 128),
-        inner_steps=(5, 10),
-        seeds=5,
-        record_every=10,
-    ),
-    "tune": RegressionConfig(
-        methods=("uniform",),
-        seeds=4,
-        first_seed=1_000,
-        sweep_rates=(3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0),
-        probe_draws=0,
-        record_every=10,
-    ),
-}
-"""demo: a minute; paper: all figures and tables; ablation: the paper's ranges; tune: on seeds that are not reported."""
+                lags = window if self.tied and window > 1 else self.lags
+                yield replace(lane, window=window, seed=seed, lags=lags)

@@ -12,12 +12,15 @@ import pandas as pd
 from jaxtyping import Array
 
 from smoothfbo import regret
+from smoothfbo.harness.methods import FBO, find
 from smoothfbo.harness.statistics import Frame, interval
 from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.regression.claims import judge_claims
-from smoothfbo.studies.regression.config import Lane, RegressionConfig
-from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs
-from smoothfbo.testbeds.regression import DriftingRegression, Weighting, excess, shares
+from smoothfbo.studies.regression.config import RegressionConfig
+from smoothfbo.studies.regression.lanes import Lane
+from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs, stream_of_lane
+from smoothfbo.studies.regression.theory import on_this_task
+from smoothfbo.testbeds.regression import Weighting, excess, shares
 
 # Headline figures of a lane: sums over all rounds, and means over the second half, when the start is forgotten.
 TOTALS = {
@@ -30,11 +33,12 @@ TOTALS = {
     "error": "error_squared",
 }
 COMMON_WINDOW = 100  # every lane is also scored by BLR_100, whatever its own window: that can be compared
-LATE_MEANS = ("excess", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
-PROBED = ("bias_squared", "noise_squared")
-HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "skipped")
-SETTING = ("drift", "weights", "regime", "noise", "frequency", "batch", "inner_steps", "inner_rate", "adjoint_rate",
-           "outer_rate")  # fmt: skip
+LATE_MEANS = ("excess", "excess_newest", "cosine_raw", "cosine_used", "outer_loss", "inner_error", "truth_error")
+PROBED = ("bias_given_past", "noise_given_past", "bias_given_fits", "noise_given_fits")
+HEADLINES = (*TOTALS, *LATE_MEANS, *PROBED, "excess_all", "scale", "variance", "curvature", "skipped")
+MOST_LAGS = 100  # of lanes whose curvature is measured: a Hessian is kept for every round
+SETTING = ("drift", "weights", "minibatch", "lags", "regime", "noise", "frequency", "batch", "inner_steps",
+           "inner_rate", "adjoint_rate", "outer_rate")  # fmt: skip
 GROUP = (*SETTING, "method", "window")
 
 
@@ -52,7 +56,8 @@ def summarise(config: RegressionConfig, tables: Mapping[str, Frame]) -> dict[str
     stream = stream_of_lane(config, next(config.lanes()))
     truth = {"seed": config.first_seed, "weight": stream.weight[:, 0].tolist(), "bias": float(stream.bias[0])}
     claims = list(judge_claims(config, lanes))
-    return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims}}
+    theory = list(on_this_task(config, lanes))
+    return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims, "theory": theory}}
 
 
 def measure(config: RegressionConfig, program: Program, records: dict[str, np.ndarray]) -> Measured:
@@ -60,8 +65,9 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
     for index, keys in enumerate(program.lanes):
         own = {name: values[index] for name, values in records.items()}
         columns = measure_lane(config, Lane(**keys), own)
-        lanes.append(keys | headlines(columns, own))
-        kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
+        lanes.append(keys | headlines(columns, own) | {"curvature": largest_curvature(config, Lane(**keys), own)})
+        with np.errstate(over="ignore"):  # a lane that ran away is infinite in the table, too
+            kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
         rounds.append(pd.DataFrame({**keys, "round": own["round"][:: config.record_every], **kept}))
     return Measured({"metrics": _compact(pd.concat(rounds, ignore_index=True)), "lanes": pd.DataFrame(lanes)})
 
@@ -91,6 +97,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
     return {
         **{name: np.asarray(records[name], float) for name in ("outer_loss", "inner_loss", "skipped")},
         "excess": np.asarray(value, float),
+        "excess_newest": np.asarray(now[:, 0, 0], float),  # with all weight on the newest batch: K_t[0, 0]
         "scale": np.sum(np.asarray(records["outer"], float).reshape(len(outers), -1), axis=1),
         **squares,
         "proxy": np.cumsum(squares["used_squared"]),
@@ -103,7 +110,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
             if name in records
         },
         "shift": np.asarray(_drift(config, _truth_of(lane), len(outers)), float),
-        **{f"share_{lag}": share[:, lag] for lag in range(config.lags)},
+        **{f"share_{lag}": share[:, lag] for lag in range(lane.lags)},
     }
 
 
@@ -122,10 +129,27 @@ def headlines(columns: dict[str, np.ndarray], records: dict[str, np.ndarray]) ->
     }
 
 
+def largest_curvature(config: RegressionConfig, lane: Lane, records: dict[str, np.ndarray]) -> float:
+    """max_t ‖∇²F_t(λ_t)‖ along the lane's path; NaN where it is not asked for."""
+    if lane.regime != "default" or find(lane.method).estimator != FBO or lane.lags > MOST_LAGS:
+        return float("nan")
+    outers = jnp.asarray(records["outer"])
+    matrices = discrepancies(config, _truth_of(lane), len(outers), 1)
+    hessians = np.asarray(_hessians(WEIGHTINGS[lane.weights], matrices, outers), float)
+    square = hessians.reshape(len(outers), *(hessians.shape[1:] or (1, 1)))
+    finite = square[np.isfinite(square).all(axis=(1, 2))]
+    return float(np.abs(np.linalg.eigvalsh(finite)).max()) if len(finite) else float("nan")
+
+
+@partial(jax.jit, static_argnums=0)
+def _hessians(weighting: Weighting, matrices: Array, outers: Array) -> Array:
+    return jax.vmap(jax.hessian(partial(excess, weighting), argnums=1))(matrices, outers)
+
+
 def _truth_of(lane: Lane) -> Lane:
     """The lane with all that its truth does not depend on set to one value, so that lanes share it."""
-    return replace(lane, method="fbo", window=1, weights="per-lag", regime="", batch=1, inner_steps=1,
-                   outer_rate=0.0, inner_rate=0.0, adjoint_rate=0.0, noise=0.0)  # fmt: skip
+    return replace(lane, method="fbo", window=1, weights="per-lag", minibatch="batch", regime="", batch=1,
+                   inner_steps=1, outer_rate=0.0, inner_rate=0.0, adjoint_rate=0.0, noise=0.0)  # fmt: skip
 
 
 @cache
@@ -134,16 +158,16 @@ def discrepancies(config: RegressionConfig, lane: Lane, rounds: int, window: int
     if window > 1:
         return _window_mean(discrepancies(config, lane, rounds, 1), window)
     numbers = jax.tree.map(lambda leaf: leaf[0], numbers_of([lane]))
-    return _discrepancies(config, lane.drift, rounds)(numbers)
+    return _discrepancies(config, lane.drift, lane.lags, rounds)(numbers)
 
 
 _window_mean = jax.jit(regret.window_mean, static_argnums=1)
 
 
 @cache
-def _discrepancies(config: RegressionConfig, drift: str, rounds: int) -> Any:
+def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int) -> Any:
     """K_t for t = 0, …, rounds − 1 as a function of a lane's numbers, compiled once for each kind of drift."""
-    shape = replace(next(config.lanes()), drift=drift, weights="per-lag").shape
+    shape = replace(next(config.lanes()), drift=drift, weights="per-lag", lags=lags).shape
 
     def compute(numbers: Any) -> Array:
         return jax.lax.map(make_stream(config, shape, numbers).discrepancy, jnp.arange(rounds), batch_size=32)
@@ -155,10 +179,6 @@ def _discrepancies(config: RegressionConfig, drift: str, rounds: int) -> Any:
 def _drift(config: RegressionConfig, lane: Lane, rounds: int) -> Array:
     """What the drift adds to W and b in every round."""
     return jax.vmap(stream_of_lane(config, lane).drift)(jnp.arange(rounds))
-
-
-def stream_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
-    return make_stream(config, lane.shape, jax.tree.map(lambda leaf: leaf[0], numbers_of([lane])))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -195,4 +215,4 @@ def _mean(values: np.ndarray) -> float:
 
 def _compact(frame: pd.DataFrame) -> pd.DataFrame:
     """Words as categories: a column of them costs a byte a row."""
-    return frame.astype(dict.fromkeys(("method", "drift", "weights", "regime"), "category"))
+    return frame.astype(dict.fromkeys(("method", "drift", "weights", "minibatch", "regime"), "category"))

@@ -16,16 +16,24 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from smoothfbo.functions import Network
 from smoothfbo.harness.study import Program
-from smoothfbo.hypergradients import AbstractEstimator, ConjugateGradient, Functional, Implicit, Oracle, Unrolled
+from smoothfbo.hypergradients import (
+    AbstractEstimator,
+    ConjugateGradient,
+    Functional,
+    Implicit,
+    Oracle,
+    Unrolled,
+)
 from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.smoothing import window_average
 from smoothfbo.source import AbstractSource, RoundNumbers
-from smoothfbo.studies.regression.config import TEST_POINTS, Lane, RegressionConfig, Shape
+from smoothfbo.studies.regression.config import TEST_POINTS, RegressionConfig
+from smoothfbo.studies.regression.lanes import Lane, Shape
+from smoothfbo.studies.regression.probe import probe, probe_given_fits
 from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal
-from smoothfbo.testbeds.regression import decay, per_lag
+from smoothfbo.testbeds.regression import decay, log_weights, per_lag
 
-WEIGHTINGS = {"per-lag": per_lag, "decay": decay}
-PROBE = 2**31 - 1  # what sets the probe's randomness apart from the round's own
+WEIGHTINGS = {"per-lag": per_lag, "decay": decay, "log": log_weights}
 
 
 class Numbers(NamedTuple):
@@ -61,11 +69,15 @@ def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> Dri
         _key(numbers, 0),
         drifts[shape.drift](),
         inputs=config.inputs,
-        lags=config.lags,
+        lags=shape.lags,
         batch=shape.batch,
         noise=numbers.noise,
         weighting=WEIGHTINGS[shape.weights],
     )
+
+
+def stream_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
+    return make_stream(config, lane.shape, jax.tree.map(lambda leaf: leaf[0], numbers_of([lane])))
 
 
 def make_algorithm(
@@ -80,7 +92,7 @@ def make_algorithm(
         stream.problem(),
         make_hypergradient(config, shape, numbers, stream),
         optimiser,
-        project=optax.projections.projection_non_negative,
+        project=stream.project,
     )
 
 
@@ -104,17 +116,19 @@ def make_hypergradient(
             lambda key: eqx.nn.MLP(config.inputs, 1, config.width, 2, jax.nn.gelu, key=key),
             optax.adam(rate, eps_root=1e-12),
             steps,
-            batch_size=config.minibatch or shape.batch,
+            batch_size=shape.samples_per_step,
         )
 
     inner = network(numbers.inner_rate, shape.inner_steps)
+    final = shape.batch if config.final == "drawn" else None
     match shape.estimator:
         case "fbo":
-            return Functional(inner, network(numbers.adjoint_rate, config.adjoint_steps))
+            return Functional(inner, network(numbers.adjoint_rate, config.adjoint_steps), batch_size=final)
         case "aid":
-            return Implicit(inner, ConjugateGradient(ridge=config.aid_ridge, max_steps=config.aid_steps))
+            solver = ConjugateGradient(ridge=config.aid_ridge, max_steps=config.aid_steps)
+            return Implicit(inner, solver, batch_size=final)
         case "unrolled":
-            return Unrolled(inner)
+            return Unrolled(inner, batch_size=final)
         case _:
             return Oracle(lambda outer, round, key: stream.gradient(round, outer))  # noqa: ARG005
 
@@ -133,15 +147,16 @@ def _program(config: RegressionConfig, shape: Shape, lanes: list[Lane]) -> Progr
     def parts(numbers: Numbers) -> tuple[Online, AbstractSource, DriftingRegression]:
         stream = make_stream(config, shape, numbers)
         algorithm = make_algorithm(config, shape, numbers, stream, capacity)
-        return algorithm, (RoundNumbers() if shape.estimator == "exact" else stream.source()), stream
+        return algorithm, (RoundNumbers() if shape.estimator == "exact" else make_source(config, stream)), stream
 
     def begin(numbers: Numbers) -> RunState:
-        algorithm, source, _ = parts(numbers)
-        return start(algorithm, source, initial_outer(config, shape), _key(numbers, 1))
+        algorithm, source, stream = parts(numbers)
+        return start(algorithm, source, stream.initial(), _key(numbers, 1))
 
     def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
         algorithm, source, stream = parts(numbers)
         probed = probe(algorithm, source, stream, state, config.probe_draws)
+        probed |= probe_given_fits(algorithm, source, stream, state, config.probe_draws)
         record = partial(_record, algorithm, stream, _test_inputs(config, numbers))
         state, records = run(algorithm, source, rounds=config.chunk, state=state, record=record)
         gaps = jnp.full((config.chunk,), jnp.nan)
@@ -158,38 +173,8 @@ def _program(config: RegressionConfig, shape: Shape, lanes: list[Lane]) -> Progr
     )
 
 
-def initial_outer(config: RegressionConfig, shape: Shape) -> Array:
-    """All weights one. (The decay starts at a small rate: at 0 the weights are one, too, but on the border of Λ.)"""
-    return jnp.ones(config.lags) if shape.weights == "per-lag" else jnp.asarray(0.05)
-
-
-def probe(
-    algorithm: Online, source: AbstractSource, stream: DriftingRegression, state: RunState, draws: int
-) -> dict[str, Float[Array, ""]]:
-    """‖b_t‖² and E‖ζ_t‖² of the coming round, from several draws of its data (Lemma 5.1's bias and noise).
-
-    Both are conditional on the past, as in the paper: what the stored batches and the warm-started networks carry from
-    earlier rounds counts as bias, although most of it averages out over time.
-
-    The mean ḡ of n draws of ĝ_t has E‖ḡ − ∇F_t‖² = ‖b_t‖² + E‖ζ_t‖²/n, so the second term is taken off.
-    """
-    if draws < 2:
-        return {}
-    learner, round = state.learner, state.learner.round
-
-    def draw(key: Array) -> Array:
-        key_data, key_estimate = jax.random.split(key)
-        _, (data, _) = source(state.source, round, learner, key_data)
-        warm = learner.estimator
-        estimate, _ = algorithm.estimator(algorithm.problem, learner.outer, warm, data, key_estimate)
-        return estimate.gradient
-
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), PROBE)
-    gradients = jax.vmap(draw)(jax.random.split(key, draws))
-    mean = jnp.mean(gradients, axis=0)
-    noise = jnp.sum((gradients - mean) ** 2) / (draws - 1)
-    exact = stream.gradient(round, learner.outer)
-    return {"bias_squared": jnp.sum((mean - exact) ** 2) - noise / draws, "noise_squared": noise}
+def make_source(config: RegressionConfig, stream: DriftingRegression) -> AbstractSource:
+    return stream.source(fresh_final=config.final == "fresh")
 
 
 def _record(algorithm: Online, stream: DriftingRegression, x: Array, state: State, info: Info) -> dict[str, Array]:

@@ -72,6 +72,12 @@ def settings(config: TheoryConfig) -> list[Setting]:
         for name, make, lane, largest in (
             ("oracle", lambda speed: DriftingCosine(speed=speed), _oracle_lane, 1.0),
             ("functional", lambda speed: FiniteBilevel(points=4, speed=speed), _estimated_lane, 0.8),
+            (
+                "both terms",
+                lambda speed: FiniteBilevel(points=4, outer_coupling=0.5, speed=speed),
+                _estimated_lane,
+                0.8,
+            ),
             ("linear predictor", lambda speed: FiniteBilevel(points=6, features=3, speed=speed), _estimated_lane, 0.8),
         )
     ]
@@ -132,7 +138,7 @@ def _oracle_lane(
     """Algorithm 1: a stochastic oracle, smoothed."""
     optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     final, trace = run(
-        Online(None, problem.oracle(), optimiser),
+        Online(None, problem.oracle(), optimiser, monitor=False),
         problem.source(),
         jnp.zeros(problem.dimension),
         rounds=rounds,
@@ -172,15 +178,15 @@ def _estimated_lane(
         ),
     )
     (outers, hypergradients, used), inners, adjoints = trace
-    expected = jax.vmap(problem.expected_hypergradient)(outers, adjoints)
-    columns = _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, expected)
     times = jnp.arange(rounds)
+    expected = jax.vmap(problem.expected_hypergradient)(times, outers, inners, adjoints)
+    columns = _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, expected)
     solutions = jax.vmap(problem.solution)(times, outers)
     exact = jax.vmap(problem.gradient)(times, outers)
     return columns | {
-        "conditional_variance": jax.vmap(problem.variance)(outers, adjoints),
+        "conditional_variance": jax.vmap(problem.variance)(times, outers, inners, adjoints),
         "inner_error": 0.5 * jnp.mean((inners - solutions) ** 2, axis=1),
-        "adjoint_error": 0.5 * jnp.mean((adjoints - jax.vmap(problem.adjoint_of)(times, inners)) ** 2, axis=1),
+        "adjoint_error": 0.5 * jnp.mean((adjoints - jax.vmap(problem.adjoint_of)(times, outers, inners)) ** 2, axis=1),
         "bias_now": regret.squared_norms(expected - exact),
         "noise_now": regret.squared_norms(hypergradients - expected),
     }

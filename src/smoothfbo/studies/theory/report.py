@@ -90,6 +90,7 @@ def build(folder: Path) -> Path:
         "bound": ("Measured regret and the theorem's bound", "Over windows; a row per problem, a column per drift."),
         "trade_off": ("Variance falls with the window, tracking grows", "Their sum has a best window."),
         "growth": ("Regret per round over the horizon", "Below a slope of 0 the regret is sublinear."),
+        "growth_bias": ("The same with a bias that falls and with one that stays", "Smoothing does not remove a bias."),
         "decomposition": ("The terms of one run's error over time", "Error = noise + bias + tracking, exactly."),
     }
     first, *others = (Picture(*captions[path.stem], path) for path in draw(folder))
@@ -157,6 +158,7 @@ def draw(folder: Path) -> list[Path]:
         _save(figures / "bound.png", lambda: _bound(lanes)),
         _save(figures / "trade_off.png", lambda: _trade_off(lanes)),
         _save(figures / "growth.png", lambda: _growth(growth, slopes)),
+        _save(figures / "growth_bias.png", lambda: _growth_with_bias(growth, slopes)),
         _save(figures / "decomposition.png", lambda: _decomposition(decomposition)),
     ]
 
@@ -232,15 +234,35 @@ def _growth(growth: Any, slopes: list[dict[str, Any]]) -> Any:
         for step, style in (("1/(2Lw)", "-"), ("1/L", "--")):
             for exponent, colour in zip(exponents, ("#0072b2", "#009e73", "#d55e00", "#cc79a7"), strict=False):
                 here = growth[(growth["drift"] == drift) & (growth["step"] == step) & (growth["exponent"] == exponent)]
+                here = here[here["bias"] == "none"]
                 mean = here.groupby("rounds")["regret_per_round"].mean()
                 (slope,) = [
                     row["slope"]
                     for row in slopes
-                    if (row["drift"], row["step"], row["exponent"]) == (drift, step, exponent)
+                    if (row["drift"], row["step"], row["exponent"], row["bias"]) == (drift, step, exponent, "none")
                 ]
                 label = f"α = {step}, w = T^{exponent:g}: slope {slope:+.2f}"
                 axis.plot(mean, style, marker="o", markersize=3, color=colour, label=label)
         axis.set(xscale="log", yscale="log", xlabel="rounds T", title=f"V₁ ~ {drift}")
+        axis.legend(frameon=False, fontsize=7)
+    np.atleast_1d(axes)[0].set_ylabel("BLR_w(T) / T")
+    return figure
+
+
+def _growth_with_bias(growth: Any, slopes: list[dict[str, Any]]) -> Any:
+    """Regret per round over the horizon without a bias, with one that falls and with one that stays."""
+    biases = [bias for bias in dict.fromkeys(growth["bias"]) if bias != "none"]
+    drift, step = growth.loc[growth["bias"] != "none", ["drift", "step"]].iloc[0]
+    exponents = sorted(growth["exponent"].unique())
+    figure, axes = plt.subplots(1, len(exponents), figsize=(4.6 * len(exponents), 4), sharey=True, layout="constrained")
+    for axis, exponent in zip(np.atleast_1d(axes), exponents, strict=True):
+        for bias, colour in zip(("none", *biases), ("#0072b2", "#009e73", "#d55e00"), strict=True):
+            place = {"drift": drift, "step": step, "exponent": exponent, "bias": bias}
+            here = growth[np.logical_and.reduce([growth[name] == value for name, value in place.items()])]
+            (slope,) = [row["slope"] for row in slopes if all(row[name] == value for name, value in place.items())]
+            mean = here.groupby("rounds")["regret_per_round"].mean()
+            axis.plot(mean, "-", marker="o", markersize=3, color=colour, label=f"bias: {bias}, slope {slope:+.2f}")
+        axis.set(xscale="log", yscale="log", xlabel="rounds T", title=f"V₁ ~ {drift}, α = {step}, w = T^{exponent:g}")
         axis.legend(frameon=False, fontsize=7)
     np.atleast_1d(axes)[0].set_ylabel("BLR_w(T) / T")
     return figure

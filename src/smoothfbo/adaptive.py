@@ -1,0 +1,154 @@
+"""Steps of λ that find their own length, and their own window, by what the last move achieved."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from smoothfbo import checks
+from smoothfbo.algebra import inner_product, norm, squared_norm
+from smoothfbo.types import Number
+
+SMALLEST, LARGEST = 1e-6, 1e3  # a length, relative to the scale of λ_0
+
+
+class AdaptiveState(NamedTuple):
+    """State of `adaptive_steps`. `lengths` are ρ_k, how far a coordinate of λ moves along each direction."""
+
+    rounds: Int[Array, ""]  # with a gradient
+    scale: Float[Array, ""]  # of λ_0
+    lengths: Float[Array, " candidates"]
+    squares: Float[Array, " candidates"]  # running means of the mean squares of the gradients
+    directions: tuple[PyTree, ...]  # of the last round
+    before: PyTree  # λ of the last round
+    average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
+
+
+def adaptive_steps(
+    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.98
+) -> optax.GradientTransformationExtraArgs:
+    """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
+
+    The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed` with several windows,
+    say. The first is that of the round's own data alone; call it ĝ_t. It is independent of all earlier moves, so it can
+    judge them:
+
+        log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, d_{t−1,k})
+
+    The cosine is, up to a positive factor, minus the derivative of the new round's objective F_t(λ_t) in log ρ_k. So
+    this is stochastic gradient descent on what counts, the loss of the *next* round. Where the gradient still points
+    along a direction of the last move, the move was too short; where it points back, too long. Directions that are
+    mostly noise are shortened, those that lag behind a drift as well. With one candidate successive gradients become
+    uncorrelated, which is what an optimal filter does. (Rates learnt from successive gradients: Almeida, Langlois,
+    Amaral and Plakhov, 1998; Baydin et al., 2018.)
+
+    It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
+    running root mean square of their entries. Moves are those that were really made, after the projection.
+
+    **Arguments:**
+
+    - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0).
+    - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
+    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 0.3/√(1 + t).
+    - `memory`: share of the old mean in the running mean of squares.
+
+    A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
+    `window_average` in front, and give `Replayed` a window of 1 beside the longer ones.
+    """
+    checks.require_range(length, "length", 0.0, open_low=True)
+    checks.require_integer(candidates, "candidates", 1)
+    checks.require_range(adaptation, "adaptation", 0.0)
+    checks.require_range(memory, "memory", 0.0, 1.0)
+
+    def init(params: PyTree) -> AdaptiveState:
+        checks.require_floating(params, "params")
+        number = norm(params).dtype
+        scale = jnp.maximum(1, norm(params) / jnp.sqrt(jnp.asarray(_size(params), number)))
+
+        def zeros() -> PyTree:
+            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
+
+        return AdaptiveState(
+            rounds=jnp.zeros((), jnp.int32),
+            scale=scale,
+            lengths=jnp.full(candidates, jnp.asarray(length, number) * scale / candidates),
+            squares=jnp.zeros(candidates, number),
+            directions=tuple(zeros() for _ in range(candidates)),
+            before=jax.tree.map(jnp.array, params),
+            average=zeros(),
+        )
+
+    def update(
+        updates: PyTree, state: AdaptiveState, params: PyTree | None = None, *, candidates: Any = None, **others: Any
+    ) -> tuple[PyTree, AdaptiveState]:
+        del others
+        if params is None:
+            raise ValueError("adaptive_steps needs params: call update(updates, state, params), as Online does.")
+        gradients = (updates,) if candidates is None else tuple(candidates)
+        if len(gradients) != len(state.directions):
+            raise ValueError(
+                f"adaptive_steps was made for candidates={len(state.directions)}, but the estimator gives "
+                f"{len(gradients)}: write adaptive_steps(candidates={len(gradients)})."
+            )
+        own = gradients[0]
+        number = state.lengths.dtype
+        # A skipped round has gradients of zero; the running means must never see what is not finite.
+        usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(own) > 0)
+
+        made = _made(state, params)
+        cosines = jnp.stack([_cosine(own, direction) for direction in made])
+        age = state.rounds.astype(number)
+        speed = jnp.maximum(jnp.asarray(adaptation, number), 0.3 / jnp.sqrt(1 + age))
+        lengths = state.lengths * jnp.exp(speed * cosines.astype(number))
+        lengths = jnp.clip(lengths, SMALLEST * state.scale, LARGEST * state.scale)
+
+        kept = jnp.asarray(memory, number)
+        means = jnp.stack([squared_norm(gradient).astype(number) / _size(gradient) for gradient in gradients])
+        squares = kept * state.squares + (1 - kept) * means
+        correction = 1 - kept ** (age + 1)
+        roots = jnp.sqrt(squares / jnp.where(correction > 0, correction, 1))
+        inverse = jnp.where(roots > 0, 1 / jnp.where(roots > 0, roots, 1), 0)
+        directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
+
+        zeros = optax.tree.zeros_like(params)
+        move = _combined(lengths, directions)
+        average = _scaled(move, -1 / jnp.sum(lengths * inverse))
+        following = AdaptiveState(state.rounds + 1, state.scale, lengths, squares, directions, params, average)
+        idle = state._replace(directions=tuple(zeros for _ in directions), before=params, average=zeros)
+        return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def _made(state: AdaptiveState, params: PyTree) -> list[PyTree]:
+    """The directions of the last round as far as they were followed: a projection may have cut them, entry by entry."""
+    move = _combined(state.lengths, state.directions)
+
+    def share(now: Array, before: Array, planned: Array) -> Array:
+        moved = planned != 0
+        return jnp.where(moved, jnp.clip((now - before) / jnp.where(moved, planned, 1), 0, 1), 0)
+
+    shares = jax.tree.map(share, params, state.before, move)
+    return [jax.tree.map(jnp.multiply, direction, shares) for direction in state.directions]
+
+
+def _combined(lengths: Float[Array, " candidates"], directions: tuple[PyTree, ...]) -> PyTree:
+    """Σ_k ρ_k d_k."""
+    parts = [_scaled(direction, length) for direction, length in zip(directions, lengths, strict=True)]
+    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
+
+
+def _cosine(gradient: PyTree, direction: PyTree) -> Float[Array, ""]:
+    """cos(−g, d), and 0 where one of them is zero."""
+    sizes = norm(gradient) * norm(direction)
+    return jnp.where(sizes > 0, -inner_product(gradient, direction) / jnp.where(sizes > 0, sizes, 1), 0)
+
+
+def _scaled(tree: PyTree, factor: Array) -> PyTree:
+    return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, tree)
+
+
+def _size(tree: PyTree) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,116 @@
+"""Replay: the data of the last w rounds, used again at the current λ."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+from smoothfbo import checks
+from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
+from smoothfbo.samples import Data
+
+
+class ReplayState(NamedTuple):
+    """A warm state for each window, and the rounds that are kept."""
+
+    estimators: tuple[PyTree, ...]
+    history: Data  # the last n rounds, slot t mod n
+    rounds: Int[Array, ""]  # stored so far, and once the ring of n slots is full, n + (rounds mod n)
+
+    @property
+    def inner(self) -> Any:
+        """The inner function of the longest window."""
+        return self.estimators[-1].inner
+
+
+class Replayed(AbstractEstimator):
+    """Hands the data of the last w rounds to an estimator as those of one large round.
+
+        g̃_t = mean over i < w of ĝ(λ_t; ĥ_t, â_t, s_{t−i}),     s_i the data of round i
+
+    A functional hypergradient needs no new solution to be evaluated on old samples: ĥ and â are fitted on all w rounds,
+    and both terms are formed on them *at the current λ*. Noise is averaged over w rounds, as by `window_average`, but
+    without the delay of stored gradients, so the step need not shrink as the window grows.
+
+    Several windows, e.g. (1, 4, 16), give one estimate each, with warm states of their own. `gradient` is that of the
+    longest window; all of them are the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use.
+
+    **Arguments:**
+
+    - `estimator`: any estimator that takes `Data`: `Functional`, `Implicit`, `Unrolled`, …
+    - `window`: w ≥ 1, or several, in increasing order and from 1 on. With w = 1 the estimator sees what it sees
+      without replay.
+
+    Memory: the data of the longest window. Time: a call of the estimator for each window, on w times the data. Before w
+    rounds have been seen, those that have been are repeated. A round with values that are not finite is skipped and not
+    kept. Where the losses change from round to round (`Round.problem`), old data are judged by the newest ones.
+    """
+
+    estimator: AbstractEstimator
+    windows: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, estimator: AbstractEstimator, window: int | Sequence[int]):
+        if not isinstance(estimator, AbstractEstimator):
+            raise TypeError(f"estimator must be one such as Functional(...), got {estimator!r}.")
+        windows = tuple(window) if isinstance(window, Sequence) else (window,)
+        for each in windows:
+            checks.require_integer(each, "window", 1)
+        if not windows or list(windows) != sorted(set(windows)):
+            raise ValueError(f"window must be an integer or several in increasing order, got window={window!r}.")
+        if len(windows) > 1 and windows[0] != 1:
+            raise ValueError(
+                f"Of several windows the first must be 1, got window={window!r}: the round's own data judge the others."
+            )
+        self.estimator, self.windows = estimator, windows
+
+    @property
+    def inner(self) -> Any:
+        """That of the estimator."""
+        return self.estimator.inner  # pyright: ignore[reportAttributeAccessIssue]
+
+    def init(self, problem: Any, outer: PyTree, data: Data, key: PRNGKeyArray) -> ReplayState:
+        if not isinstance(data, Data):
+            raise TypeError(f"Replayed keeps the samples of a smoothfbo.Data, got a {type(data).__name__}.")
+        keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
+        return ReplayState(
+            tuple(self.estimator.init(problem, outer, data, each) for each in keys),
+            jax.tree.map(lambda leaf: jnp.zeros((self.windows[-1], *jnp.shape(leaf)), jnp.result_type(leaf)), data),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def __call__(
+        self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, ReplayState]:
+        slots = self.windows[-1]
+        slot = state.rounds % slots
+        history = jax.tree.map(
+            lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, new, slot, 0), state.history, data
+        )
+        keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
+        estimates, warm = [], []
+        for window, each, key_of_window in zip(self.windows, state.estimators, keys, strict=True):
+            ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(state.rounds + 1, window)
+            rows = (slot - ages) % slots
+            replayed = data if window == 1 else jax.tree.map(lambda kept, rows=rows: _joined(kept[rows]), history)
+            estimate, following = self.estimator(problem, outer, each, replayed, key_of_window)
+            estimates.append(estimate)
+            warm.append(following)
+        rounds = jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)
+        # One bad value would spoil the next w rounds.
+        usable = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(data)]))
+        history, rounds = optax.tree.where(usable, (history, rounds), (state.history, state.rounds))
+        candidates = tuple(each.gradient for each in estimates) if len(estimates) > 1 else None
+        estimate = estimates[-1]._replace(candidates=candidates)
+        return estimate, ReplayState(tuple(warm), history, rounds)
+
+    def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:
+        return self.estimator.predictor(state.estimators[-1])
+
+
+def _joined(rounds: Array) -> Array:
+    """The samples of several rounds along one axis."""
+    return rounds.reshape(-1, *rounds.shape[2:])

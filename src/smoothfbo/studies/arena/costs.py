@@ -1,0 +1,56 @@
+"""What a round costs: the time between the chunks of a program, kept beside the run. No jax here."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothfbo.harness import store
+from smoothfbo.harness.study import Program, Run
+
+FILE = "costs.json"
+
+
+class Stopwatch:
+    """Seconds per round and lane of every problem, method and window: those of the fastest chunk of its program. The
+    first chunk, which compiles, does not count.
+
+    Times differ from run to run, so they stay out of summary.json; a run that is resumed adds to what was measured.
+    """
+
+    def __init__(self, folder: Path):
+        self._file = folder / FILE
+        self._costs: dict[str, float] = store.read_json(self._file) if self._file.exists() else {}
+        self._last: tuple[str, float] | None = None
+
+    def on_records(self, program: Program, records: dict[str, np.ndarray]) -> None:
+        """After a chunk."""
+        del records
+        now = time.perf_counter()
+        if self._last is not None and self._last[0] == program.name:
+            cost = (now - self._last[1]) / (len(program.lanes) * program.chunk)
+            for name in dict.fromkeys(key(**_parts(lane)) for lane in program.lanes):
+                self._costs[name] = min(cost, self._costs.get(name, np.inf))
+            store.write_json(self._file, self._costs)
+        self._last = program.name, time.perf_counter()
+
+
+def key(problem: str, method: str, window: int) -> str:
+    return f"{problem}/{method}/{window}"
+
+
+def _parts(lane: dict[str, Any]) -> dict[str, Any]:
+    return {name: lane[name] for name in ("problem", "method", "window")}
+
+
+def timed(run: Run) -> Run:
+    """The same run, with a stopwatch."""
+    watch = Stopwatch(run.folder)
+
+    def on_records(program: Program, records: dict[str, np.ndarray]) -> None:
+        if not program.name.startswith("map"):
+            watch.on_records(program, records)
+        run.on_records(program, records)
+
+    return run._replace(on_records=on_records)

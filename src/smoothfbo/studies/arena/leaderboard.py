@@ -1,0 +1,154 @@
+"""From lanes to the leaderboard: settings are chosen on the tuning seeds, and judged on the fresh ones. No jax here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from smoothfbo.harness.methods import FBO, find
+from smoothfbo.harness.statistics import Frame, bootstrap, interval, rank_intervals, ratio_of_means
+from smoothfbo.studies.arena import drift_map
+from smoothfbo.studies.arena.config import ArenaConfig
+from smoothfbo.studies.arena.grid import SETTING
+
+WITHIN = 1.1  # a rate is good if the gap is at most this many times that of the best one
+UNMOVED = ("still", "constant")
+
+
+def summarise(config: ArenaConfig, known: dict[str, Any], tables: Mapping[str, Frame]) -> dict[str, Any]:
+    """`known` says who took part; see `measure.study`."""
+    methods = [*known["methods"], *map(_unmoved, UNMOVED)]
+    ranked = [method["name"] for method in methods if not method["is_reference"]]
+    rows, correlations = [], []
+    for problem, lanes in tables["lanes"].groupby("problem", sort=False):
+        board = judge(config, lanes, ranked)
+        rows += [{"problem": problem, **row} for row in board]
+        correlations.append({"problem": problem, **correlate(config, lanes, board)})
+    summary = {**known, "methods": methods, "board": rows, "correlations": correlations}
+    if "map" in tables:
+        summary["map"] = drift_map.cells(config, tables["map"])
+    return {"summary": summary}
+
+
+def _unmoved(name: str) -> dict[str, Any]:
+    method = find(name)
+    shown = {"label": method.label, "colour": method.colour, "is_dashed": True, "is_reference": True}
+    return {"name": name, **shown}
+
+
+def judge(config: ArenaConfig, lanes: Frame, ranked: list[str]) -> list[dict[str, Any]]:
+    """One problem: every method at the setting that was best on the tuning seeds, measured on the fresh ones."""
+    chosen = {str(method): choose(config, group) for method, group in lanes.groupby("method", sort=False)}
+    fresh = {
+        method: at(lanes[lanes["method"] == method], setting).set_index("seed").loc[list(config.fresh)]
+        for method, setting in chosen.items()
+    }
+    playing = [name for name in ranked if name in fresh]
+    gaps = np.array([fresh[name]["gap"] for name in playing]).T  # axes (seed, method)
+    ranks = rank_intervals(gaps) if playing else []
+    best = playing[int(np.argmin([rank["mean"] for rank in ranks]))] if playing else ""
+    rows = []
+    for method, lanes_of in fresh.items():
+        row = {"method": method, **chosen[method], "diverged": int((~np.isfinite(lanes_of["gap"])).sum())}
+        row |= {name: mean_interval(lanes_of[name]) for name in ("gap", "gap_all", "regret_1", "proxy", "raw")}
+        row["skipped"] = interval(lanes_of["skipped"])["mean"]
+        if FBO in fresh:
+            row["to_fbo"] = ratio_of_means(lanes_of["gap"], fresh[FBO]["gap"])
+        if method in playing:
+            row["rank"] = ranks[playing.index(method)]
+            row["to_best"] = ratio_of_means(lanes_of["gap"], fresh[best]["gap"])
+            row["range"] = good_rates(config, lanes[lanes["method"] == method], chosen[method])
+        rows.append(row)
+    return rows
+
+
+def choose(config: ArenaConfig, lanes: Frame) -> dict[str, Any]:
+    """The setting with the smallest mean gap over the tuning seeds; one where a seed diverged counts as infinite."""
+    means = lanes[lanes["seed"].isin(config.tuning)].groupby(SETTING, sort=False)["gap"].mean()
+    means = means.where(np.isfinite(means), np.inf)
+    return dict(zip(SETTING, _plain(means.idxmin()), strict=True))
+
+
+def at(lanes: Frame, setting: dict[str, Any]) -> Frame:
+    chosen = np.ones(len(lanes), bool)
+    for name in SETTING:
+        chosen &= lanes[name] == setting[name]
+    return lanes[chosen]
+
+
+def mean_interval(values: Any) -> dict[str, Any]:
+    """Mean with its 95 % bootstrap interval over seeds; nothing where a seed diverged."""
+    numbers = np.asarray(values, float)
+    if not len(numbers) or not np.isfinite(numbers).all():
+        return {"mean": None, "low": None, "high": None, "seeds": int(np.isfinite(numbers).sum())}
+    return bootstrap([numbers], lambda draws: draws.mean(axis=1))
+
+
+def good_rates(config: ArenaConfig, lanes: Frame, setting: dict[str, Any]) -> dict[str, Any] | None:
+    """Rates around the best one with at most 1.1 times its gap, at the chosen window and rule, on the fresh seeds.
+
+    The gap is interpolated between rates, both in logarithms, so that fine and coarse grids can be compared. `is_open`
+    where the range reaches an end of the grid: it is at least that wide. `decades` is log10(high/low).
+    """
+    same = (lanes["rule"] == setting["rule"]) & (lanes["window"] == setting["window"])
+    means = lanes[same & lanes["seed"].isin(config.fresh)].groupby("rate")["gap"].mean()
+    means = means.where(np.isfinite(means), np.inf)
+    rates, gaps = np.log10(means.index.to_numpy(float)), means.to_numpy(float)
+    best = int(np.argmin(gaps))
+    if not np.isfinite(gaps[best]) or gaps[best] <= 0:
+        return None
+    limit = np.log(WITHIN * gaps[best])
+    low, low_open = _crossing(rates[best::-1], gaps[best::-1], limit)
+    high, high_open = _crossing(rates[best:], gaps[best:], limit)
+    return {
+        "low": float(10**low), "high": float(10**high), "decades": float(high - low), "is_open": low_open or high_open,
+        "is_edge": best in (0, len(gaps) - 1),
+    }  # fmt: skip
+
+
+def _crossing(rates: np.ndarray, gaps: np.ndarray, limit: float) -> tuple[float, bool]:
+    """Where the log-gap first rises above the limit, going away from the first rate; or the end, and True."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(gaps)
+    for index in range(1, len(rates)):
+        if logs[index] > limit:
+            rise = logs[index] - logs[index - 1]
+            share = (limit - logs[index - 1]) / rise if np.isfinite(rise) else 0.0
+            return float(rates[index - 1] + share * (rates[index] - rates[index - 1])), False
+    return float(rates[-1]), True
+
+
+def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) -> dict[str, Any]:
+    """How well the proxy Σ‖g̃‖² ranks the methods at their chosen settings: rank correlation with gap and BLR_1."""
+    chosen = [row for row in board if "rank" in row and not row["diverged"]]
+    if len(chosen) < 3:
+        return {}
+    values = {
+        name: np.array([
+            at(lanes[lanes["method"] == row["method"]], row).set_index("seed").loc[list(config.fresh), name]
+            for row in chosen
+        ]).T
+        for name in ("proxy", "gap", "regret_1")
+    }  # fmt: skip
+    result = {}
+    for name in ("gap", "regret_1"):
+        pairs = np.stack([values["proxy"], values[name]], axis=-1)  # axes (seed, method, 2)
+        tau, _ = stats.kendalltau(*pairs.mean(axis=0).T)
+        result[f"spearman_{name}"] = bootstrap([pairs], _spearman, draws=500)
+        result[f"kendall_{name}"] = float(np.nan_to_num(tau))
+    return result
+
+
+def _spearman(draws: np.ndarray) -> np.ndarray:
+    """Of the means over seeds; axes (draw, seed, method, 2). All equal say nothing: 0."""
+    ranks = stats.rankdata(draws.mean(axis=1), axis=1)
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    first, second = centred[..., 0], centred[..., 1]
+    product = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
+    return np.divide((first * second).sum(axis=1), product, out=np.zeros(len(ranks)), where=product > 0)
+
+
+def _plain(values: tuple[Any, ...]) -> list[Any]:
+    """Python's own numbers, for JSON."""
+    return [value.item() if hasattr(value, "item") else value for value in values]

@@ -1,0 +1,146 @@
+"""What the lanes of the arena achieved, from their records and the known truth."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from smoothfbo.harness.statistics import Frame, bands
+from smoothfbo.harness.study import Measured, Program, Study
+from smoothfbo.studies.arena import drift_map, leaderboard, plugins
+from smoothfbo.studies.arena.config import ArenaConfig
+from smoothfbo.studies.arena.contestants import Contestants
+from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
+from smoothfbo.studies.arena.grid import SETTING
+from smoothfbo.studies.arena.methods import METHODS
+from smoothfbo.studies.arena.plugins import Failure
+from smoothfbo.studies.arena.program import programs
+from smoothfbo.studies.arena.references import constants, smallest
+
+KEYS = ("problem", "method", *SETTING, "seed")
+
+
+def study(config: ArenaConfig, contestants: Contestants) -> Study:
+    pairs, absent, failures = applicable(contestants)
+    runs = programs(config, pairs)
+    playing = {problem.name: problem for problem, _ in pairs}
+    if config.map_noises and drift_map.PROBLEM in playing:
+        compared = tuple(method for method in METHODS if method.name in (drift_map.FBO, *drift_map.COMPARED))
+        runs += drift_map.programs(config, playing[drift_map.PROBLEM], compared)
+    known = {
+        "problems": [problem.description for problem in contestants.problems],
+        "methods": [method.description for method in contestants.methods],
+        "absent": absent,
+        "failures": [failure.line for failure in (*contestants.failures, *failures)],
+    }
+    return Study(
+        "arena", config, runs, Measure(config, playing), partial(leaderboard.summarise, config, known),
+        inputs=contestants.inputs,
+    )  # fmt: skip
+
+
+def applicable(
+    contestants: Contestants,
+) -> tuple[list[tuple[ArenaProblem, ArenaMethod]], list[dict[str, str]], list[Failure]]:
+    """The pairs that can be built; those that say they do not apply, and why; plug-ins that fail all the same."""
+    pairs, absent, failures = [], [], []
+    for problem, method in contestants.pairs():
+        try:
+            if method.name in problem.without:
+                raise NotImplementedError("it would take too long on this problem")
+            jax.eval_shape(partial(_build, problem, method), np.uint32(0))
+            pairs.append((problem, method))
+        except NotImplementedError as error:
+            absent.append({"problem": problem.name, "method": method.name, "why": str(error)})
+        except Exception as error:
+            owner = contestants.owner(method, problem)
+            if owner is None:
+                raise
+            failures.append(Failure(owner[1], owner[0], plugins.reason(error), problem.name, method.name))
+    return pairs, absent, failures
+
+
+def _build(problem: ArenaProblem, method: ArenaMethod, seed: Any) -> Any:
+    testbed = problem.build(seed)
+    method.build(testbed, 1.0, method.windows[0], **method.options)
+    return testbed.initial()
+
+
+class Measure:
+    """`(program, records) -> Measured`. What the truth says of a problem is computed once, with its first program."""
+
+    def __init__(self, config: ArenaConfig, problems: dict[str, ArenaProblem]):
+        self._config, self._problems = config, problems
+        self._smallest: dict[str, np.ndarray] = {}  # min F_t; axes (seed, record)
+
+    def __call__(self, program: Program, records: dict[str, np.ndarray]) -> Measured:
+        lanes: Frame = pd.DataFrame(program.lanes)
+        problem, rounds = self._problems[lanes["problem"].iloc[0]], records["round"][0]
+        knobs = [name for name in lanes if name not in KEYS]
+        if knobs:
+            gaps = records["objective"] - _smallest_of_lanes(problem, lanes, knobs, rounds)
+            return Measured({"map": lanes.assign(**headlines(records, gaps))})
+        seeds = np.array([*self._config.tuning, *self._config.fresh])
+        parts = []
+        if problem.name not in self._smallest:
+            self._smallest[problem.name] = smallest(problem, seeds, rounds, {})
+            parts += self._unmoved(problem, seeds, rounds)
+        place = {seed: index for index, seed in enumerate(seeds)}
+        gaps = records["objective"] - self._smallest[problem.name][[place[seed] for seed in lanes["seed"]]]
+        parts.append((lanes.assign(**headlines(records, gaps)), curves(self._config, lanes, rounds, gaps)))
+        joined = [pd.concat(tables, ignore_index=True) for tables in zip(*parts, strict=True)]
+        return Measured(dict(zip(("lanes", "curves"), joined, strict=True)))
+
+    def _unmoved(self, problem: ArenaProblem, seeds: np.ndarray, rounds: np.ndarray) -> list[tuple[Frame, Frame]]:
+        """The rows of the references that never move, as if they were lanes."""
+        result = []
+        for name, values in constants(problem, seeds, rounds)._asdict().items():
+            setting = {"problem": problem.name, "method": name, "rule": "none", "window": 1, "rate": 0.0}
+            lanes, gaps = pd.DataFrame({**setting, "seed": seeds}), values - self._smallest[problem.name]
+            late, every = _means(gaps, rounds)
+            result.append((lanes.assign(gap=late, gap_all=every), curves(self._config, lanes, rounds, gaps)))
+        return result
+
+
+def headlines(records: dict[str, np.ndarray], gaps: np.ndarray) -> dict[str, np.ndarray]:
+    """One number per lane: mean gaps, and sums over rounds. BLR_1 is estimated from the rounds that were recorded."""
+    rounds = records["round"][0]
+    late, every = _means(gaps, rounds)
+    spacing = rounds[1] - rounds[0]
+    return {
+        "gap": late,
+        "gap_all": every,
+        "regret_1": spacing * records["exact_squared"].astype(float).sum(axis=1),
+        "proxy": records["used_squared"].astype(float).sum(axis=1),
+        "raw": records["raw_squared"].astype(float).sum(axis=1),
+        "skipped": records["skipped"][:, -1],
+    }
+
+
+def _means(gaps: np.ndarray, rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Over the second half and over all rounds; NaN or infinite where any gap is: such a lane has diverged."""
+    return gaps[:, rounds >= (rounds[-1] + rounds[1]) / 2].mean(axis=1), gaps.mean(axis=1)
+
+
+def curves(config: ArenaConfig, lanes: Frame, rounds: np.ndarray, gaps: np.ndarray) -> Frame:
+    """The gap over time of every setting: mean and 95 % interval over the fresh seeds."""
+    frames = []
+    fresh = lanes[lanes["seed"].isin(config.fresh)]
+    for setting, group in fresh.groupby(["problem", "method", *SETTING], sort=False):
+        rows = pd.DataFrame({"round": np.tile(rounds, len(group)), "gap": gaps[group.index].ravel()})
+        band = bands(rows, "round", "gap").astype(np.float32).reset_index()
+        frames.append(band.assign(**dict(zip(["problem", "method", *SETTING], setting, strict=True))))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _smallest_of_lanes(problem: ArenaProblem, lanes: Frame, knobs: list[str], rounds: np.ndarray) -> np.ndarray:
+    """min F_t for every lane, computed once for lanes of the same seed and knobs."""
+    names = ["seed", *knobs]
+    different = lanes[names].drop_duplicates().reset_index(drop=True)
+    values = smallest(
+        problem, different["seed"].to_numpy(), rounds, {name: different[name].to_numpy(np.float32) for name in knobs}
+    )
+    place = {key: index for index, key in enumerate(different.itertuples(index=False, name=None))}
+    return values[[place[key] for key in lanes[names].itertuples(index=False, name=None)]]

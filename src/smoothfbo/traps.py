@@ -1,0 +1,128 @@
+"""Mistakes that compile, run and give a wrong answer: each gets one sentence."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+from jaxtyping import PyTree
+
+from smoothfbo import checks
+from smoothfbo.flow import Flow, flow
+
+
+def check_source(function: Callable[..., Any], key: Any) -> None:
+    """Refuse a source that draws random numbers outside of JAX; warn of one that uses neither round nor key.
+
+    By tracing it twice: what was drawn outside is a constant of the program, and another one the second time.
+    """
+    # jit would remember the first trace; a method of a module is left as it is, bound to it
+    plain = inspect.unwrap(function, stop=lambda each: isinstance(each, eqx.Module))
+
+    def traced() -> Flow:
+        def arrays(round: Any, key: Any) -> list[Any]:  # a function of its own each time: traces are remembered
+            leaves = jax.tree.leaves(plain(round, key))
+            return [leaf for leaf in leaves if isinstance(leaf, (jax.Array, np.ndarray, float))]
+
+        return flow(arrays, round=jnp.zeros((), jnp.int32), key=key)
+
+    first, second = traced(), traced()
+    if not _same_constants(first.constants, second.constants):
+        raise ValueError(
+            "source gave other numbers when it was called again with the same round and key, so it draws them outside "
+            "of JAX, e.g. with numpy.random; compiled, it would repeat one batch for ever: use jax.random with the key."
+        )
+    if not any(first.outputs):
+        warnings.warn(
+            "source uses neither the round nor the key, so every round has the same data; where that is meant, pass "
+            "smoothfbo.RepeatedSource(data).",
+            stacklevel=2,
+        )
+
+
+def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree) -> None:
+    """Refuse an index out of range into λ: JAX would take the last entry, which then gets the gradient as well.
+
+    The values of λ, x and y must be known; a loss that does not index λ by its data costs no more than a trace.
+    """
+    samples = jax.tree.leaves((x, y))[0].shape[0]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros((samples, *leaf.shape), leaf.dtype), prediction)
+    mapped = jax.vmap(loss, in_axes=(None, 0, 0, 0))
+    found = flow(mapped, outer=outer, prediction=zeros, x=x, y=y)
+    shapes = {str(each.equation.invars[0].aval.shape) for each in found.operations if _may_leave(each)}
+    if not shapes:
+        return
+    checked = checkify.checkify(jax.jit(mapped), errors=checkify.index_checks)
+    message = checked(outer, zeros, x, y)[0].get() or ""
+    if any(f"array of shape {shape}:" in message for shape in shapes):
+        where = message.split(": ", 1)[1].split(". ")[0].strip()
+        raise ValueError(
+            f"{name} indexes the outer variable out of range ({where}); JAX would take its last entry instead. Number "
+            'the groups from 0, make outer larger, or write outer.at[index].get(mode="fill", fill_value=0).'
+        )
+
+
+def check_broadcast(
+    loss: Callable[..., Any], name: str, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree
+) -> None:
+    """Refuse a loss that broadcasts the scalar which a `Linear` predicts by default against a vector of y."""
+    for each in flow(loss, outer=outer, prediction=prediction, x=x, y=y).operations:
+        shapes = [jnp.shape(atom.aval) for atom in each.equation.invars]
+        has_scalar = any("prediction" in marks and not shape for marks, shape in zip(each.inputs, shapes, strict=True))
+        for marks, shape in zip(each.inputs, shapes, strict=True):
+            if has_scalar and marks == {"y"} and len(shape) == 1 and each.equation.outvars[0].aval.shape == shape:
+                raise ValueError(
+                    f"{name} broadcasts the prediction, a scalar, against a y of shape {shape}: write "
+                    f"Linear(..., prediction=jnp.zeros({shape[0]})) to predict a vector, or prediction=jnp.zeros(()) "
+                    "where a scalar is meant."
+                )
+
+
+def remark(rounds: int, skipped: Any, oscillating: Any, gradient_norm: Any) -> None:
+    """Warn at the end of a run that stood still or worked against itself, where its numbers can be seen."""
+    if not checks.is_concrete((skipped, oscillating)) or jnp.shape(skipped):
+        return
+    if 2 * int(skipped) > rounds:
+        wrong = "hypergradient or update"
+        if gradient_norm is not None:
+            is_known = np.isfinite(gradient_norm).sum() > rounds / 2
+            wrong = "update, though not their hypergradient," if is_known else "hypergradient"
+        warnings.warn(
+            f"{int(skipped)} of {rounds} rounds were skipped because their {wrong} was not finite: λ stood still "
+            "there. Look at `finite`, the losses and the norms in the trace.",
+            stacklevel=3,
+        )
+    if 4 * int(oscillating) > rounds:
+        warnings.warn(
+            f"In {int(oscillating)} of {rounds} rounds the moves of λ had raised the outer loss more than they had "
+            "lowered it: they answer too strongly or too late. Shrink the step or the window: with plain steps, "
+            "step · curvature · window must stay below 4.9 (`oscillating` in the trace).",
+            stacklevel=3,
+        )
+
+
+def _may_leave(operation: Any) -> bool:
+    """Whether an operation reads λ at an index that depends on data, and would be clamped."""
+    kind = operation.equation.primitive.name
+    if kind not in ("gather", "dynamic_slice") or "outer" not in operation.inputs[0]:
+        return False
+    fills = str(operation.equation.params.get("mode")).endswith("FILL_OR_DROP")
+    return not fills
+
+
+def _same_constants(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other or not checks.is_concrete((one, other)):
+        return True
+    if checks.is_key(one) and checks.is_key(other):
+        one, other = jax.random.key_data(one), jax.random.key_data(other)
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()

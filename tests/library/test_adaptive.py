@@ -1,0 +1,156 @@
+"""Steps that find their own length: the recursion in NumPy, no units, and what it is for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import smoothfbo as sf
+from smoothfbo.testbeds import DriftingCosine
+
+ROUNDS = 40
+
+
+def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.98):
+    """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
+    outer, count = np.array(start), gradients.shape[1]
+    lengths = np.full(count, length * max(1, np.sqrt(np.mean(outer**2))) / count)
+    squares, directions, made = np.zeros(count), None, None
+    path = [outer]
+    for t, candidates in enumerate(gradients):
+        if directions is not None:
+            for k in range(count):
+                d = directions[k] * made
+                size = np.linalg.norm(candidates[0]) * np.linalg.norm(d)
+                if size > 0:
+                    speed = max(adaptation, 0.3 / np.sqrt(1 + t))
+                    lengths[k] *= np.exp(speed * -(candidates[0] @ d) / size)
+        squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
+        directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
+        move = lengths @ directions
+        following = project(outer + move)
+        made = np.clip((following - outer) / move, 0, 1)
+        outer = following
+        path.append(outer)
+    return np.array(path), lengths
+
+
+def moved(gradients, start, project=lambda outer: outer, **options):
+    """The same by the library."""
+    steps = sf.adaptive_steps(candidates=gradients.shape[1], **options)
+
+    def one(carry, candidates):
+        outer, state = carry
+        change, state = steps.update(candidates[-1], state, outer, candidates=tuple(candidates))
+        outer = project(outer + change)
+        return (outer, state), outer
+
+    start = jnp.asarray(start)
+    (_, state), path = jax.jit(lambda g: jax.lax.scan(one, (start, steps.init(start)), g))(jnp.asarray(gradients))
+    return np.concatenate([start[None], path]), state
+
+
+def draw(seed=0, count=3, size=4):
+    generator = np.random.default_rng(seed)
+    common = np.cumsum(generator.normal(size=(ROUNDS, 1, size)), axis=0)
+    return common + generator.normal(size=(ROUNDS, count, size))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_recursion(count):
+    gradients, start = draw(count=count), [0.1, -3.0, 2.0, 5.0]
+    expected, lengths = reference(gradients, start, lambda outer: np.maximum(outer, -3.01))
+    path, state = moved(gradients, start, lambda outer: jnp.maximum(outer, -3.01))
+    np.testing.assert_allclose(path, expected, rtol=1e-10)
+    np.testing.assert_allclose(state.lengths, lengths, rtol=1e-10)
+    assert np.ptp(np.log(lengths)) > 0.01 or count == 1
+    assert np.any(expected == -3.01)  # the projection was met
+
+
+def test_gradients_have_no_units():
+    path, _ = moved(draw(), np.zeros(4))
+    scaled, _ = moved(1e4 * draw(), np.zeros(4))
+    np.testing.assert_allclose(scaled, path, rtol=1e-9)
+
+
+def test_the_first_length_is_in_units_of_the_outer_variable():
+    """A coordinate moves by `length` times the scale of λ_0, at least 1."""
+    for scale, expected in ((0.0, 0.03), (0.5, 0.03), (300.0, 9.0)):
+        path, _ = moved(draw()[:1, :1], np.full(4, scale))
+        np.testing.assert_allclose(np.sqrt(np.mean((path[1] - path[0]) ** 2)), expected, rtol=1e-9)
+
+
+def test_skipped_rounds_change_nothing():
+    """A zero gradient neither moves λ nor the lengths, and the next round does not judge a move that was not made."""
+    gradients = draw()
+    gradients[20] = 0
+    path, _ = moved(gradients, np.zeros(4))
+    np.testing.assert_array_equal(path[21], path[20])
+    without, _ = moved(np.delete(gradients, 20, axis=0), np.zeros(4))
+    np.testing.assert_allclose(path[:21], without[:21])
+    assert np.isfinite(path).all()
+    gradients[20, 1, 2] = np.nan  # of a candidate
+    gradients[20, 0] = 1.0
+    spoilt, state = moved(gradients, np.zeros(4))
+    np.testing.assert_allclose(spoilt, path)
+    assert np.isfinite(state.squares).all()
+
+
+def test_any_first_length_ends_as_the_best_fixed_rate(key):
+    """Oracle with noise on a drifting cosine: four decades of first lengths, against a grid of fixed rates."""
+    testbed = DriftingCosine(noise=0.5, speed=0.02)
+
+    def gap(optimiser, seed):
+        algorithm = sf.Online(estimator=testbed.oracle(), optimiser=optimiser, monitor=False)
+        _, outer = sf.run(
+            algorithm, testbed.source(), testbed.best(jnp.asarray(0)), rounds=600, key=jax.random.key(seed),
+            record=lambda state, info: info.outer,
+        )  # fmt: skip
+        return jnp.mean(jax.vmap(testbed.gap)(jnp.arange(300, 600), outer[300:]))
+
+    seeds = jnp.arange(8)
+    rates, lengths = jnp.array([0.01, 0.03, 0.1, 0.3, 1.0]), jnp.array([1e-4, 1e-3, 1e-2, 1e-1, 1.0])
+
+    def means(make, numbers):
+        return np.asarray(
+            jax.jit(lambda n: jax.vmap(lambda r: jnp.mean(jax.vmap(lambda s: gap(make(r), s))(seeds)))(n))(numbers)
+        )
+
+    fixed, adaptive = means(optax.sgd, rates), means(lambda length: sf.adaptive_steps(length), lengths)
+    assert adaptive.max() < 1.3 * fixed.min(), (adaptive, fixed)
+    assert np.sum(fixed > 2 * fixed.min()) >= 2, fixed  # so a rate must be chosen, but not a length
+
+
+def test_candidates_come_from_replay_through_the_loop(key):
+    """The loop hands them on, and the trace shows the gradient that was followed."""
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: 0.5 * (v - outer * y) ** 2,
+        outer_loss=lambda outer, v, x, y: 0.5 * (v - 1.0) ** 2,
+    )
+    x = jnp.ones((6, 1))
+
+    def source(round, key):
+        keys = jax.random.split(key)
+        return sf.Data(*(sf.Samples(x, 1 + 0.5 * jax.random.normal(each, (6,))) for each in keys))
+
+    inner = sf.Linear(lambda x: x)
+    estimator = sf.Replayed(sf.Functional(inner, inner), (1, 8))
+    algorithm = sf.Online(problem, estimator, sf.adaptive_steps(candidates=2))
+    final, trace = sf.run(algorithm, source, jnp.zeros(()), rounds=300, key=key, record=lambda s, i: i)
+    assert abs(float(final.learner.outer) - 1) < 0.2
+    assert not np.array_equal(trace.smoothed, trace.gradient)
+    lengths = final.learner.optimiser.lengths
+    assert float(lengths[1]) > float(lengths[0])  # the longer window has less noise, and nothing drifts
+    with pytest.raises(ValueError, match=r"write adaptive_steps\(candidates=2\)"):
+        sf.run(sf.Online(problem, estimator, sf.adaptive_steps()), source, jnp.zeros(()), rounds=1, key=key)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_bad_options():
+    for options in ({"length": 0.0}, {"adaptation": -1.0}, {"memory": 1.5}, {"candidates": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            sf.adaptive_steps(**options)
+    steps = sf.adaptive_steps()
+    with pytest.raises(ValueError, match="adaptive_steps needs params"):
+        steps.update(jnp.ones(2), steps.init(jnp.ones(2)))

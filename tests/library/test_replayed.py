@@ -1,0 +1,99 @@
+"""Replay: the hypergradient of the joined data of the last rounds, at the current λ."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from problems import RIDGE_PROBLEM, linear, ridge_data
+from reference import Ridge
+
+import smoothfbo as sf
+
+RIDGES = [Ridge.draw(seed) for seed in range(9)]
+DATA = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(ridge_data(ridge) for ridge in RIDGES))
+
+
+def joined(rounds):
+    """One round with the data of several."""
+    arrays = {
+        name: np.concatenate([getattr(RIDGES[t], name) for t in rounds])
+        for name in ("x_in", "y_in", "group", "x_out", "y_out")
+    }
+    return dataclasses.replace(RIDGES[0], **arrays)
+
+
+def gradients(estimator, key, data=DATA):
+    """Of all rounds of a run that moves λ, and the λ of each."""
+    algorithm = sf.Online(RIDGE_PROBLEM, estimator, optax.sgd(0.1))
+    outer = jnp.array([0.3, -0.2, 0.1])
+
+    def source(round, key):
+        return jax.tree.map(lambda leaf: leaf[round], data)
+
+    final, trace = sf.run(algorithm, source, outer, rounds=9, key=key, record=lambda state, info: (state, info))
+    return final, *trace
+
+
+@pytest.mark.parametrize("window", [3, 4])
+def test_the_gradient_is_that_of_the_joined_data(window, key):
+    """Beyond the second time round the ring; λ moves, so old data are judged at the new λ."""
+    _, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), window), key)
+    for t in range(window - 1, 9):
+        expected = joined(range(t - window + 1, t + 1)).hypergradient(np.asarray(info.outer[t]))
+        np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-9)
+    # before: the rounds that there are, newest first, and again from the newest
+    expected = joined([1, 0, 1, 0][:window]).hypergradient(np.asarray(info.outer[1]))
+    np.testing.assert_allclose(info.gradient[1], expected, rtol=1e-9)
+
+
+def test_a_window_of_one_is_the_estimator_itself(key):
+    plain = sf.Functional(linear(), linear())
+    for one, other in zip(gradients(sf.Replayed(plain, 1), key)[2], gradients(plain, key)[2], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_several_windows_are_candidates_and_the_longest_is_the_gradient(key):
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 4))
+    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(RIDGES[0]), key)
+    outer = jnp.array([0.3, -0.2, 0.1])
+    call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, outer, state, data, key))
+    for t in range(6):
+        estimate, state = call(state, ridge_data(RIDGES[t]))
+    for window, candidate in zip((1, 2, 4), estimate.candidates, strict=True):
+        expected = joined(range(6 - window, 6)).hypergradient(np.asarray(outer))
+        np.testing.assert_allclose(candidate, expected, rtol=1e-9)
+    np.testing.assert_array_equal(estimate.gradient, estimate.candidates[-1])
+    theta = joined(range(2, 6)).solution(np.asarray(outer))
+    np.testing.assert_allclose(state.inner.params, theta, rtol=1e-9)
+    np.testing.assert_allclose(estimator.predictor(state)(jnp.array([0.5, 0.1])), theta @ [1, 0.5, np.sin(0.1)])
+
+
+def test_a_round_that_is_not_finite_is_skipped_and_not_kept(key):
+    """The round after it sees the rounds before it."""
+    bad = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x.at[5, 3, 0].set(jnp.nan)))
+    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), (1, 3)), key, bad)
+    np.testing.assert_array_equal(info.finite, np.arange(9) != 5)
+    assert int(final.learner.skipped) == 1
+    for t, rounds in {6: (3, 4, 6), 7: (4, 6, 7), 8: (6, 7, 8)}.items():
+        expected = joined(rounds).hypergradient(np.asarray(info.outer[t]))
+        np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_bad_windows_and_data(key):
+    estimator = sf.Functional(linear(), linear())
+    for window in (0, 2.5, (1, 0), "3"):
+        with pytest.raises((TypeError, ValueError), match="window"):
+            sf.Replayed(estimator, window)
+    with pytest.raises(ValueError, match="several in increasing order"):
+        sf.Replayed(estimator, (4, 1))
+    with pytest.raises(ValueError, match="the first must be 1"):
+        sf.Replayed(estimator, (2, 4))
+    with pytest.raises(TypeError, match="estimator must be one such as"):
+        sf.Replayed(3, 2)
+    oracle = sf.Oracle(lambda outer, data, key: outer)
+    with pytest.raises(TypeError, match=r"Replayed keeps the samples of a smoothfbo\.Data"):
+        sf.Replayed(oracle, 2).init(None, jnp.zeros(3), jnp.zeros(()), key)

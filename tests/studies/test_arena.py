@@ -1,0 +1,361 @@
+"""The arena: equal budgets, choices on tuning seeds alone, ranks and ranges against NumPy, plug-ins, resuming."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+from scipy import stats
+from toy_study import Kill, stop_after
+
+import smoothfbo as sf
+from smoothfbo import cli
+from smoothfbo.errors import UsageError
+from smoothfbo.harness import runner
+from smoothfbo.harness.methods import is_known
+from smoothfbo.harness.statistics import rank_intervals, ratio_of_means
+from smoothfbo.harness.study import Run
+from smoothfbo.studies.arena import ArenaMethod, contestants, leaderboard, plugins, report, trials
+from smoothfbo.studies.arena.config import PRESETS, ArenaConfig
+from smoothfbo.studies.arena.costs import timed
+from smoothfbo.studies.arena.drift_map import cells
+from smoothfbo.studies.arena.grid import settings
+from smoothfbo.studies.arena.measure import study
+from smoothfbo.studies.arena.methods import METHODS
+from smoothfbo.studies.arena.plugins import Failure, Plugin
+from smoothfbo.studies.arena.problems import PROBLEMS
+from smoothfbo.studies.arena.program import programs, run_key, with_length
+from smoothfbo.studies.arena.references import constants, smallest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "arena_plugin.py"
+SMALL = ArenaConfig(
+    problems=("target",), methods=("fbo", "smooth-fbo", "momentum", "exact"), add=(str(EXAMPLE),), rounds=80, seeds=3,
+    tuning_seeds=2, trials=6, map_noises=(),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def as_users_have_it():
+    """The arena runs in float32; a plug-in is a user's code, with JAX's usual promotion."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture
+def no_processes(monkeypatch):
+    """Trials of plug-ins in this process."""
+    monkeypatch.setattr(plugins, "trial", lambda task, limit: trials.perform(task))
+
+
+@pytest.fixture(scope="module")
+def players(as_users_have_it):
+    """The methods and the problem of the small run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins, "trial", lambda task, limit: None)
+        return contestants.gather(SMALL, Path("nowhere"))
+
+
+def execute(folder, players, on_records=lambda program, records: None):
+    run = Run(SMALL, folder, "smoothfbo arena", lambda progress: None, on_records)
+    runner.execute(study(SMALL, players), timed(run))
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory, players):
+    folder = tmp_path_factory.mktemp("arena") / "run"
+    execute(folder, players)
+    return folder
+
+
+# Numbers
+
+
+def test_ranks_by_paired_bootstrap_against_loops():
+    values = np.random.default_rng(1).normal([0.0, 0.5, 0.6, 5.0], size=(7, 4))
+    rows = np.random.default_rng(0).integers(7, size=(2_000, 7))
+    drawn = np.array([stats.rankdata(values[row].mean(axis=0)) for row in rows])
+    found = rank_intervals(values)
+    for column, rank in enumerate(found):
+        assert rank["mean"] == stats.rankdata(values.mean(axis=0))[column]
+        assert (rank["low"], rank["high"]) == tuple(np.percentile(drawn[:, column], [2.5, 97.5]))
+    assert (found[3]["low"], found[3]["high"]) == (4, 4)
+    values[2, 0] = np.nan  # it diverged: last
+    assert rank_intervals(values)[0]["mean"] == 4
+
+
+def test_ratios_of_means_are_paired():
+    ours, theirs = np.array([1.0, 2.0, 9.0]), np.array([2.0, 4.0, 18.0])
+    ratio = ratio_of_means(ours, theirs)
+    np.testing.assert_allclose([ratio["mean"], ratio["low"], ratio["high"]], 0.5)  # no spread, if pairs stay together
+    assert ratio_of_means([1.0, np.inf], [1.0, 1.0])["mean"] is None
+
+
+def test_every_method_tries_as_many_settings():
+    for config in PRESETS.values():
+        counts = {len(settings(method, problem, config.trials)) for method in METHODS for problem in PROBLEMS}
+        assert counts == {config.trials}
+    method, problem = METHODS[1], PROBLEMS[0]
+    found = settings(method, problem, 12)
+    assert {setting.window for setting in found} == set(method.windows)
+    for rule, ends in (("plain", problem.rates), ("normalised", problem.lengths)):
+        rates = [setting.rate for setting in found if setting.rule == rule]
+        assert (min(rates), max(rates)) == pytest.approx(ends)
+    with pytest.raises(UsageError, match="`trials` must be at least 4"):
+        settings(method, problem, 3)
+
+
+def frame(gaps, seeds, rate=1.0, method="fbo", **more):
+    """Lanes of one setting."""
+    base = {"problem": "p", "method": method, "rule": "plain", "window": 1, "rate": rate, "seed": seeds}
+    rest = {"gap_all": 1.0, "regret_1": 1.0, "proxy": 1.0, "raw": 1.0, "skipped": 0}
+    return pd.DataFrame(base | rest | {"gap": gaps} | more)
+
+
+def test_settings_are_chosen_on_tuning_seeds_alone_and_reported_on_fresh_ones():
+    seeds = [*SMALL.tuning, *SMALL.fresh]
+    gaps = {1.0: [1.0, 1.0, 9.0, 9.0, 9.0], 2.0: [2.0, 2.0, 1.0, 1.0, 1.0], 3.0: [0.1, np.inf, 0.1, 0.1, 0.1]}
+    lanes = pd.concat([frame(values, seeds, rate=rate) for rate, values in gaps.items()], ignore_index=True)
+    (row,) = leaderboard.judge(SMALL, lanes, ["fbo"])
+    assert row["rate"] == 1.0
+    assert row["gap"]["mean"] == 9.0
+    assert row["rank"]["mean"] == 1
+
+
+def test_a_lane_that_diverged_is_marked_and_ranks_last():
+    seeds = [*SMALL.tuning, *SMALL.fresh]
+    lanes = pd.concat(
+        [frame([1.0, 1.0, 1.0, 2.0, 3.0], seeds), frame([0.5, 0.5, 0.5, np.nan, 0.5], seeds, method="aid")]
+    )
+    fbo, aid = leaderboard.judge(SMALL, lanes.reset_index(drop=True), ["fbo", "aid"])
+    assert (aid["diverged"], aid["gap"]["mean"], aid["rank"]["mean"]) == (1, None, 2)
+    np.testing.assert_allclose(fbo["gap"]["mean"], 2.0)
+    assert fbo["to_best"]["mean"] == 1.0
+
+
+def test_good_rates_are_interpolated_in_logarithms():
+    seeds = list(SMALL.fresh)
+    gaps = {0.01: 4.0, 0.1: 2.0, 1.0: 1.0, 10.0: 1.05}
+    lanes = pd.concat([frame([gap] * 3, seeds, rate=rate) for rate, gap in gaps.items()], ignore_index=True)
+    found = leaderboard.good_rates(SMALL, lanes, {"rule": "plain", "window": 1})
+    below = np.log(1.1) / np.log(2)  # of a decade, down from 1
+    np.testing.assert_allclose(np.log10(found["low"]), -below)
+    assert (found["high"], found["is_open"], found["is_edge"]) == (10.0, True, False)
+    np.testing.assert_allclose(found["decades"], 1 + below)
+
+
+def test_the_proxys_rank_correlation_is_scipys():
+    generator, seeds = np.random.default_rng(3), list(SMALL.fresh)
+    names = ["fbo", "aid", "omd", "unrolled"]
+    lanes = pd.concat([frame(generator.uniform(1, 2, 3), seeds, method=name, proxy=generator.uniform(1, 2, 3))
+                       for name in names], ignore_index=True)  # fmt: skip
+    board = [{"method": name, "rule": "plain", "window": 1, "rate": 1.0, "rank": 1, "diverged": 0} for name in names]
+    found = leaderboard.correlate(SMALL, lanes, board)
+    means = lanes.groupby("method", sort=False)[["proxy", "gap"]].mean()
+    np.testing.assert_allclose(found["spearman_gap"]["mean"], stats.spearmanr(means["proxy"], means["gap"]).statistic)
+    np.testing.assert_allclose(found["kendall_gap"], stats.kendalltau(means["proxy"], means["gap"]).statistic)
+
+
+def test_the_map_compares_each_at_its_own_best_rate():
+    config = dataclasses.replace(SMALL, map_noises=(1.0,), map_seeds=3)
+    seeds = [*config.tuning, *config.fresh]
+    rows = {("fbo", 1.0): 4.0, ("fbo", 2.0): 2.0, ("smooth-fbo", 1.0): 3.0, ("smooth-fbo", 2.0): 6.0}
+    place = {"noise": 1.0, "period": 5.0}
+    lanes = [frame([gap] * 5, seeds, rate, method, **place) for (method, rate), gap in rows.items()]
+    lanes = pd.concat(lanes, ignore_index=True)
+    ratios = {cell["rate"]: cell["ratio"]["mean"] for cell in cells(config, lanes)}
+    assert ratios == {None: 1.5, 1.0: 0.75, 2.0: 3.0}
+
+
+# Lanes
+
+
+def test_normalised_steps_have_the_length_of_the_rate():
+    change = {"a": jnp.asarray([3.0, 0.0]), "b": jnp.asarray(4.0)}
+    for flag, factor in ((1.0, 0.1), (0.0, 1.0)):
+        transformation = with_length(jnp.asarray(0.5), jnp.asarray(flag))
+        got, _ = transformation.update(change, transformation.init(change), change)
+        np.testing.assert_allclose(got["b"], 4 * factor, rtol=1e-6)
+    zero = jax.tree.map(jnp.zeros_like, change)
+    np.testing.assert_array_equal(with_length(0.5, 1.0).update(zero, (), change)[0]["a"], 0.0)
+
+
+def test_lanes_are_plain_runs_of_the_library_and_gaps_those_of_the_testbed(complete, players):
+    """The lane of FBO at its first setting against `sf.run`, and its headlines against NumPy."""
+    problem = players.problem("target")
+    testbed = problem.build(jnp.uint32(0))
+    estimator = sf.Functional(testbed.inner(), testbed.adjoint())
+    algorithm = sf.Online(testbed.problem(), estimator, optax.sgd(problem.rates[0]), testbed.project)
+    _, trace = sf.run(algorithm, testbed.source(), testbed.initial(), rounds=80, key=run_key(jnp.uint32(0)))
+    outers = np.asarray(trace.outer, float)[::10]
+    angles = 2 * np.pi * np.arange(0, 80, 10) / 300 + float(testbed.phase)
+    away = outers - np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    gaps = np.sum(away**2, axis=1)
+    lanes = pd.read_parquet(complete / "lanes.parquet")
+    lane = lanes[(lanes["method"] == "fbo") & (lanes["rule"] == "plain") & (lanes["seed"] == 0)].iloc[0]
+    np.testing.assert_allclose(lane["gap"], gaps[4:].mean(), rtol=1e-4)
+    np.testing.assert_allclose(lane["gap_all"], gaps.mean(), rtol=1e-4)
+    np.testing.assert_allclose(lane["regret_1"], 10 * np.sum(4 * gaps), rtol=1e-4)
+    np.testing.assert_allclose(lane["proxy"], np.sum(np.asarray(trace.gradient_norm, float) ** 2), rtol=1e-4)
+    still = lanes[(lanes["method"] == "still") & (lanes["seed"] == 0)].iloc[0]
+    np.testing.assert_allclose(still["gap"], 1.0, rtol=1e-5)  # λ stays 0, the target on its circle
+
+
+def test_references_are_the_best_of_every_round_and_the_best_constant(players):
+    problem, rounds = players.problem("target"), np.arange(0, 300, 20)
+    seeds = np.array([0, 7])
+    np.testing.assert_allclose(smallest(problem, seeds, rounds, {}), 0.09, rtol=1e-5)
+    found = constants(problem, seeds, rounds)
+    np.testing.assert_allclose(found.still, 1.09, rtol=1e-5)
+    part = rounds[:8]  # half of the circle: the best constant is the mean of the targets
+    halves = constants(problem, seeds, part).constant
+    angles = 2 * np.pi * part / 300
+    centre = np.exp(1j * angles).mean()
+    np.testing.assert_allclose(
+        halves.mean(axis=1), 0.09 + np.mean(np.abs(np.exp(1j * angles) - centre) ** 2), rtol=1e-3
+    )
+
+
+def test_methods_of_one_structure_share_a_program(players):
+    names = [program.name for program in programs(SMALL, players.pairs())]
+    assert names == ["target: fbo, smooth-fbo", "target: exact", "target: momentum"]
+    static = dataclasses.replace(players.methods[1], static_window=True, windows=(2, 3))
+    problem = players.problem("target")
+    assert [program.name for program in programs(SMALL, [(problem, static)])] == [
+        "target: smooth-fbo, w = 2", "target: smooth-fbo, w = 3",
+    ]  # fmt: skip
+
+
+def test_methods_that_do_not_apply_are_left_out_with_a_reason():
+    config = ArenaConfig(problems=("cosine",), methods=("fbo", "aid"), map_noises=())
+    found = study(config, contestants.gather(config, Path("nowhere")))
+    assert [program.name for program in found.programs] == ["cosine: fbo"]
+    (absent,) = found.summarise.args[1]["absent"]
+    assert absent["method"] == "aid"
+    assert "has no inner function" in absent["why"]
+
+
+# Runs
+
+
+def test_the_page_and_the_table_name_every_method(complete):
+    page = report.build(complete).read_text()
+    for text in ("FBO with momentum", "Moving target", "Best constant λ", "Cost of a round", "range of good rates"):
+        assert text in page
+    summary = json.loads((complete / "summary.json").read_text())
+    board = {row["method"]: row for row in summary["board"]}
+    assert set(board) == {"fbo", "smooth-fbo", "momentum", "exact", "still", "constant"}
+    assert "rank" not in board["exact"]
+    assert {row["rank"]["mean"] for row in board.values() if "rank" in row} == {1, 2, 3}
+    assert board["exact"]["gap"]["mean"] < board["still"]["gap"]["mean"]
+    table, sentence = report.as_text(complete)
+    assert table.row_count == 3
+    assert sentence.count("best or tied with the best on") == 1
+    assert (complete / "figures" / "leaderboard.png").stat().st_size > 5_000
+
+
+def test_a_run_that_died_goes_on_without_its_plug_in_to_the_same_bits(complete, players, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    with pytest.raises(Kill):
+        execute(tmp_path, players, stop_after(6))
+    monkeypatch.setattr(plugins, "read", None)
+    monkeypatch.setattr(plugins, "trial", None)
+    again = contestants.gather(SMALL, tmp_path)
+    assert [method.name for method in again.methods] == [method.name for method in players.methods]
+    execute(tmp_path, again)
+    for name in ("lanes.parquet", "curves.parquet", "summary.json"):
+        assert (tmp_path / name).read_bytes() == (complete / name).read_bytes(), name
+
+
+# Plug-ins
+
+TEXT = EXAMPLE.read_text()
+BAD = {
+    "def (": ("import", "SyntaxError"),
+    "import there_is_no_such_module": ("import", "No module named 'there_is_no_such_module'"),
+    "raise SystemExit('no')": ("import", "SystemExit"),
+    "x = 1": ("import", "it defines neither METHOD nor PROBLEM"),
+    "METHOD = 'momentum'": ("import", "METHOD must be an ArenaMethod or a list of them, got a str"),
+    TEXT.replace("windows=(4, 16)", "windows=(400,)"): ("import", "windows of method momentum must be integers"),
+    TEXT.replace("    def best(self", "    def worst(self"): ("PROBLEM target", "abstract"),
+    TEXT.replace("return self.centre(round)", "return self.centre(round)[:1]"): ("PROBLEM target", "best must return"),
+    TEXT.replace("optimiser = optax.sgd", "optimiser = jnp.sin"): ("METHOD momentum", "momentum"),
+    TEXT.replace("return sf.Online(testbed", "return 3 or sf.Online(testbed"): ("METHOD momentum", "int"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD, ids=[f"{part}-{why[:20]}" for part, why in BAD.values()])
+def test_bad_plug_ins_are_one_line_and_the_others_go_on(text, tmp_path, no_processes):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    config = dataclasses.replace(SMALL, add=(str(file),), problems=("cosine",), methods=("fbo",))
+    with pytest.warns(UserWarning, match=r"mine\.py, ") as seen:
+        found = contestants.gather(config, tmp_path / "run")
+    part, why = BAD[text]
+    lines = [failure.line for failure in found.failures]
+    assert any(f"mine.py, {part}" in line and why in line for line in lines), lines
+    assert all("\n" not in line for line in lines)
+    assert len(seen) == len(lines)
+    assert ("cosine", "fbo") in {(problem.name, method.name) for problem, method in found.pairs()}
+    assert found.inputs["plugins"][0]["text"] == text
+    assert len(found.inputs["failures"]) == len(lines)
+
+
+def test_a_method_that_gives_nothing_finite_fails():
+    method = ArenaMethod("nan", lambda testbed, rate, window: sf.Online(
+        testbed.problem(), sf.Oracle(lambda outer, data, key: outer * jnp.nan), optax.sgd(rate)))  # fmt: skip
+    cosine = next(problem for problem in PROBLEMS if problem.name == "cosine")
+    with pytest.raises(UsageError, match="its hypergradient is not finite in any of the first 10 rounds"):
+        trials.play(method, cosine)
+
+
+def test_a_plug_in_that_never_ends_is_stopped():
+    """In a process of its own, which can be ended whatever it does."""
+    endless = dataclasses.asdict(Plugin("endless.py", "while True: pass"))
+    assert plugins.trial({"plugins": [endless]}, 1.5) == "it did not end within 1.5 s"
+
+
+def test_what_failed_does_not_play_and_is_on_the_page(players):
+    failed = dataclasses.replace(players, failures=(Failure("mine.py", "METHOD momentum", "no", "target", "momentum"),))
+    assert ("target", "momentum") not in {(problem.name, method.name) for problem, method in failed.pairs()}
+    found = study(SMALL, failed)
+    assert found.summarise.args[1]["failures"] == ["mine.py, METHOD momentum on target: no"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--methods", "smoth-fbo"], "--methods must be one or more of fbo, smooth-fbo,"),
+        (["--methods", "smoth-fbo"], "got smoth-fbo (did you mean smooth-fbo?)."),
+        (["--problems", "source"], "got source (did you mean sources?)."),
+        (["--add", "nowhere.py"], "--add nowhere.py cannot be read: No such file or directory."),
+        (["--rounds", "50"], "--rounds must be a multiple of 4 × record_every = 40, at least 80, got 50."),
+        (["--trials", "3", "--methods", "smooth-fbo"], "--trials must be at least 4, for the 2 windows of smooth-fbo"),
+        (["--time-limit", "0"], "--time-limit must be positive and finite, got 0.0."),
+        (["--preset", "fast"], "--preset must be one of quick, full, got fast."),
+    ],
+)
+def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, tmp_path):
+    folder = tmp_path / "run"
+    assert cli.main(["arena", *options, "--out", str(folder)]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not folder.exists()
+
+
+def test_tables_and_help_agree():
+    fields = Path(ArenaConfig.__module__.replace(".", "/"))
+    text = (Path(__file__).parents[2] / "src" / fields.with_suffix(".py")).read_text()
+    for entry in (*METHODS, *PROBLEMS):
+        assert entry.name in text.split("rounds: int")[0], f"the help does not name {entry.name}"
+    assert all(is_known(method.name) for method in METHODS)
+    for config in PRESETS.values():
+        assert set(config.methods) <= {method.name for method in METHODS}
+        assert set(config.problems) <= {problem.name for problem in PROBLEMS}
+    assert PRESETS["full"].seeds >= 20
+    assert not set(PRESETS["full"].fresh) & set(PRESETS["full"].tuning)

@@ -1,0 +1,286 @@
+"""The numbers in the documents are those of the stored files: a row that is not made of them fails."""
+
+import csv
+import json
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from smoothfbo.harness.methods import find
+from smoothfbo.harness.statistics import bootstrap, probability_of_improvement
+
+DOCS = Path(__file__).parent.parent / "docs"
+RESULTS = DOCS / "results"
+# Stored before a run said its version and a clean commit; each leaves this list when it is run again.
+UNSTATED = {"cartpole", "cartpole_appendix", "cartpole_hundred", "cartpole_window", "regression_paper"}
+LARGEST = 500
+
+
+@cache
+def stored(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+@cache
+def text_of(page):
+    """The page on one line, without bold print."""
+    return " ".join((DOCS / page).read_text().replace("**", "").split())
+
+
+def group_of(name, method, environment="drifting", window=None):
+    found = [
+        group
+        for group in stored(name)["groups"]
+        if (group["method"], group["environment"]) == (method, environment)
+        and (window is None or group["window"] == window)
+    ]
+    assert len(found) == 1, (name, method, environment, window, len(found))
+    return found[0]
+
+
+def with_interval(value, digits=0):
+    """Mean and interval, cut at the largest return."""
+    low, high = (min(max(value[end], 0), LARGEST) for end in ("low", "high"))
+    return f"{value['mean']:.{digits}f} [{low:.0f}, {high:.0f}]"
+
+
+def three(values):
+    return " / ".join(f"{values[name]:.1f}" for name in ("max", "mean", "min"))
+
+
+def stated(description):
+    return bool(
+        description.get("command")
+        and re.fullmatch(r"[0-9a-f]{40}", description.get("commit") or "")
+        and description.get("versions", {}).get("smoothfbo")
+        and description.get("devices")
+    )
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_stored_results_say_what_made_them(path):
+    content = json.loads(path.read_text())
+    runs = content["runs"].values() if "runs" in content else [content.get("run", {})]
+    assert all(map(stated, runs)) == (path.stem not in UNSTATED)
+
+
+# CartPole
+
+
+@pytest.mark.parametrize("environment", ["drifting", "stationary"])
+def test_ten_seeds_of_cartpole(environment):
+    methods = [group["method"] for group in stored("cartpole")["groups"] if group["environment"] == environment]
+    assert len(methods) == 9
+    for method in methods:
+        group = group_of("cartpole", method, environment)
+        metrics = group["metrics"]
+        row = [
+            find(method).label, three(group), with_interval(metrics["final_return_iqm"]),
+            with_interval(metrics["late_return"]), with_interval(metrics["mean_return"]), three(group["newest"]),
+        ]  # fmt: skip
+        assert f"| {' | '.join(row)} |" in text_of("studies/cartpole.md"), row
+
+
+@cache
+def lanes():
+    """The columns of every seed, by method, environment and window."""
+    columns = defaultdict(lambda: defaultdict(list))
+    with (RESULTS / "cartpole_hundred_lanes.csv").open() as file:
+        for row in csv.DictReader(file):
+            place = columns[row["method"], row["environment"], int(float(row["window"]))]
+            for name in ("final_return", "late_return", "mean_return", "newest_return", "newest_late_return"):
+                place[name].append(float(row[name]))
+    return columns
+
+
+HUNDRED = [
+    ("vep", "drifting", 1), ("smooth-fbo", "drifting", 100), ("smooth-fbo", "drifting", 10),
+    ("smooth-fbo", "drifting", 1), ("fbo", "drifting", 1), ("mle", "drifting", 1), ("vep", "stationary", 1),
+    ("mle", "stationary", 1), ("smooth-fbo", "stationary", 100), ("fbo", "stationary", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "environment", "window"), HUNDRED)
+def test_hundred_seeds_of_cartpole(method, environment, window):
+    group = group_of("cartpole_hundred", method, environment, window)
+    metrics, returns = group["metrics"], np.array(lanes()[method, environment, window]["final_return"])
+    assert len(returns) == group["seeds"]
+    np.testing.assert_allclose(returns.mean(), group["mean"], rtol=1e-6)
+    row = [
+        find(method).with_window(window), with_interval(metrics["final_return"], 1), f"{group['min']:.1f}",
+        f"{(returns < 400).sum()}, {(returns < 100).sum()}", with_interval(metrics["mean_return"]),
+        with_interval(metrics["newest_return"]), with_interval(metrics["newest_late_return"]),
+    ]  # fmt: skip
+    assert f"| {' | '.join(row)} |" in text_of("studies/cartpole.md"), row
+
+
+def test_smoothfbo_against_others():
+    entries = {
+        (entry["other"], entry["other_window"]): entry
+        for name in ("cartpole", "cartpole_hundred")
+        for entry in stored(name)["improvement"]
+        if (entry["environment"], entry["window"]) == ("drifting", 100)
+    }
+    others = [entries[name, 1] for name in ("fbo", "vep", "mle", "omd", "itd")]
+    for label, key, form in (
+        ("averaged networks", "probability", "{:.2f} [{:.2f}, {:.2f}]"),
+        ("difference of means", "difference", "{:.0f} [{:.0f}, {:.0f}]"),
+        ("newest networks", "newest", "{:.2f} [{:.2f}, {:.2f}]"),
+    ):
+        cells = [form.format(*(other[key][end] for end in ("mean", "low", "high"))) for other in others]
+        row = f"| {label} | {' | '.join(cells)} |".replace("-", "−")
+        assert row in text_of("studies/cartpole.md"), row
+
+
+WINDOW_ROWS = {
+    "difference of the mean last returns": "final_return",
+    "of the means over the last tenth of training": "late_return",
+    "of the means over all of training": "mean_return",
+    "of the last returns, newest networks alone": "newest_return",
+    "of the last tenth, newest networks alone": "newest_late_return",
+}
+
+
+def test_what_the_window_alone_does():
+    def cell(column, window, statistic, form):
+        samples = [lanes()["smooth-fbo", "drifting", each][column] for each in (window, 1)]
+        value = bootstrap(samples, statistic)
+        return form.format(*(value[end] for end in ("mean", "low", "high"))).replace("-", "−")
+
+    def difference(x, y):
+        return x.mean(axis=-1) - y.mean(axis=-1)
+
+    rows = [
+        f"| {label} | {' | '.join(cell(column, w, difference, '{:.0f} [{:.0f}, {:.0f}]') for w in (10, 100))} |"
+        for label, column in WINDOW_ROWS.items()
+    ]
+    for label, column in (
+        ("probability of ending above", "final_return"),
+        ("the same, newest networks alone", "newest_return"),
+    ):
+        cells = [cell(column, w, probability_of_improvement, "{:.2f} [{:.2f}, {:.2f}]") for w in (10, 100)]
+        rows.append(f"| {label} | {' | '.join(cells)} |")
+    for row in rows:
+        assert row in text_of("studies/cartpole.md"), row
+
+
+def pooled(groups, metric):
+    """Mean and 95 % Student interval of several groups of seeds together, from theirs."""
+    parts = []
+    for group in groups:
+        value = group["metrics"][metric]
+        half, number = value["high"] - value["mean"], value["seeds"]
+        parts.append((number, value["mean"], half * np.sqrt(number) / stats.t.ppf(0.975, number - 1)))
+    number = sum(n for n, *_ in parts)
+    mean = sum(n * m for n, m, _ in parts) / number
+    spread = np.sqrt(sum((n - 1) * s**2 + n * (m - mean) ** 2 for n, m, s in parts) / (number - 1))
+    half = stats.t.ppf(0.975, number - 1) * spread / np.sqrt(number)
+    return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": number}
+
+
+@pytest.mark.parametrize("method", ["vep", "smooth-fbo", "fbo", "mle"])
+def test_all_seeds_together(method):
+    window = 100 if method == "smooth-fbo" else 1
+    files = ("cartpole", "cartpole_window", "cartpole_hundred") if window > 1 else ("cartpole", "cartpole_hundred")
+    groups = [group_of(name, method, window=window) for name in files]
+    averaged, newest = (pooled(groups, name) for name in ("final_return", "newest_return"))
+    label = find(method).label + (" (w = 100, θ = 0.4)" if window > 1 else "")
+    row = [
+        label, str(averaged["seeds"]), with_interval(averaged, 1), f"{min(group['min'] for group in groups):.1f}",
+        with_interval(newest), f"{min(group['newest']['min'] for group in groups):.1f}",
+    ]  # fmt: skip
+    assert f"| {' | '.join(row)} |" in text_of("studies/cartpole.md"), row
+
+
+# Regression
+
+
+def plus_minus(value):
+    return f"{value['mean']:.3g} ± {value['high'] - value['mean']:.1g}"
+
+
+def regression_group(method, window, drift="sinusoidal", rate=None):
+    base = stored("regression_paper")["base"]
+    wanted = {**base, "outer_rate": 0.0 if method == "uniform" else rate or base["outer_rate"]}
+    found = [
+        group
+        for group in stored("regression_paper")["groups"]
+        if (group["method"], group["window"], group["drift"], group["regime"]) == (method, window, drift, "default")
+        and all(group[name] == value for name, value in wanted.items())
+    ]
+    assert len(found) == 1, (method, window, len(found))
+    return found[0]["metrics"]
+
+
+REGRESSION = [
+    ("fbo", 1), ("smooth-fbo", 10), ("smooth-fbo", 100), ("smooth-fbo", 500), ("aid", 1), ("unrolled", 1),
+    ("smooth-unrolled", 100), ("uniform", 1), ("exact", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "window"), REGRESSION)
+def test_regression_table(method, window):
+    metrics = regression_group(method, window)
+    name = {
+        "unrolled": "unrolled",
+        "smooth-unrolled": "smoothed unrolled",
+        "uniform": "uniform weights",
+        "exact": "exact hypergradient",
+    }
+    cells = [plus_minus(metrics[key]) for key in ("cosine_used", "proxy")]
+    cells += [f"{metrics['variance']['mean']:.1e}".replace("e-0", "e-")]
+    cells += [plus_minus(metrics[key]) for key in ("regret_1", "excess")]
+    row = [name.get(method, find(method).label), "–" if method == "uniform" else str(window), *cells]
+    assert f"| {' | '.join(row)} |" in text_of("studies/regression.md"), row
+
+
+def claim_of(metric, window, drift="sinusoidal", measure="ratio"):
+    found = [
+        claim
+        for claim in stored("regression_paper")["claims"]
+        if (claim["metric"], claim["window"], claim["drift"]) == (metric, window, drift)
+        and claim["comparison"].startswith("against w = 1")
+        and claim["regime"] == "default"
+        and "outer_rate" not in claim
+        and claim["measure"].startswith(measure)
+    ]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "window", "drift", "form"),
+    [
+        ("proxy", 100, "sinusoidal", "w = 100: {:.3f} [{:.3f}, {:.3f}]"),
+        ("regret_1", 5, "sinusoidal", "w = 5: {:.3f} [{:.3f}, {:.3f}]"),
+        ("regret_1", 10, "sinusoidal", "10: {:.3f} [{:.3f}, {:.3f}]"),
+        ("regret_1", 500, "sinusoidal", "500: {:.2f} [{:.2f}, {:.2f}]"),
+        ("regret_100", 5, "sinusoidal", "w = 5: {:.3f} [{:.3f}, {:.3f}]"),
+        ("regret_100", 100, "sinusoidal", "100: {:.3f} [{:.3f}, {:.3f}]"),
+        ("regret_100", 500, "sinusoidal", "500: {:.2f} [{:.2f}, {:.2f}]"),
+        ("proxy", 100, "jumps", "the proxy at w = 100 is {:.3f} [{:.3f}, {:.3f}]"),
+    ],
+)
+def test_claims_about_the_window(metric, window, drift, form):
+    value = claim_of(metric, window, drift)["value"]
+    expected = form.format(*(value[end] for end in ("mean", "low", "high")))
+    assert expected in text_of("studies/regression.md"), expected
+
+
+def test_where_the_true_regret_falls():
+    verdicts = {
+        name: {window: claim_of(name, window)["verdict"] for window in (5, 10, 50, 100, 250, 500)}
+        for name in ("regret_1", "regret_100")
+    }
+    assert verdicts["regret_1"] == {5: "holds", 10: "holds", 50: "open", 100: "open", 250: "fails", 500: "fails"}
+    assert verdicts["regret_100"] == {5: "holds", 10: "holds", 50: "holds", 100: "holds", 250: "open", 500: "fails"}
+    page = text_of("studies/regression.md")
+    assert "BLR_1 falls | holds at w = 5 and 10, open at 50 and 100, fails at 250 and 500" in page
+    assert "BLR_100 falls | holds at w = 5 to 100, open at 250, fails at 500" in page
+    for window in (250, 500):
+        value = claim_of("cosine_used", window, "jumps", "cosine − 1")["value"]
+        assert f"by {value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]" in page
