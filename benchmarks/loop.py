@@ -59,7 +59,7 @@ def ways() -> dict[str, Callable[[], Any]]:
         return jax.block_until_ready(sf.run(algorithm, recorded, rounds=ROUNDS, state=start, every=50)[0].learner)
 
     def live() -> Any:
-        rounds = (jax.tree.map(lambda leaf: leaf[t], data) for t in range(ROUNDS))
+        rounds = (jax.tree.map(lambda leaf, t=t: leaf[t], data) for t in range(ROUNDS))
         return jax.block_until_ready(sf.run(algorithm, rounds, state=start)[0].learner)
 
     return {"run": in_run, "step": in_python, "pieces of 50": in_pieces, "an iterable": live}

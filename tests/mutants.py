@@ -192,7 +192,7 @@ MUTATIONS = [
     ("pieces.py", "first = int(state.learner.round)", "first = 0", RUNS),
     ("pieces.py", "leaf[first : first + count]", "leaf[:]", RUNS),
     ("pieces.py", "if stop is not None and bool(stop):", "if stop is True:", RUNS),
-    ("source.py", "return jnp.array(leaf, jnp.result_type(leaf))", "return jnp.asarray(leaf, jnp.result_type(leaf))", RUNS),
+    ("source.py", "return np.array(leaf, jnp.result_type(leaf))", "return np.asarray(leaf, jnp.result_type(leaf))", RUNS),
     ("compiled.py", "(_ARRAY, None) if _is_array(leaf) else (type(leaf), leaf)", "(_ARRAY, None) if _is_array(leaf) else (None, leaf)", RUNS),
     ("saving.py", 'text["digest"] == _digest(arrays)', "True", "library/test_saving.py"),
     ("saving.py", 'yield from _describe(content, f"{name}.{variable}", above)', "pass", "library/test_saving.py"),

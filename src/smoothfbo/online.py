@@ -1,7 +1,6 @@
 """The one online loop: gradient estimate, smoothing and optimiser, projection; round by round or in one scan."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 from smoothfbo import checks, pieces, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, one_step, plain_method, split
+from smoothfbo.compiled import one_step, parts_of, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
@@ -104,13 +103,8 @@ class Online(eqx.Module):
         Compiled on the first call and whenever shapes change. To update a large window in place from a Python loop,
         use `jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)`; `run` does it by itself.
         """
-        static, arrays = self._parts if problem is None else split((self, problem, None))
+        static, arrays = parts_of(self) if problem is None else split((self, problem, None))
         return one_step(static, arrays, state, data)
-
-    @cached_property
-    def _parts(self) -> tuple[Static, list[Any]]:
-        """What `step` is compiled for, and the numbers that it takes; found once, because it is called in loops."""
-        return split((self, None, None))
 
     def round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
         """What `step` compiles."""

@@ -9,6 +9,7 @@ from problems import RIDGE_PROBLEM, linear, ridge_data
 from reference import Ridge
 
 import smoothfbo as sf
+from smoothfbo import compiled
 
 OUTER = jnp.asarray([0.4, -0.7, 0.2])
 ROUNDS = 7
@@ -212,6 +213,23 @@ def test_progress_says_how_fast_and_how_long(capsys, monkeypatch, installed, who
     shown = capsys.readouterr().err
     assert "rounds/s" in shown
     assert "7" in shown
+
+
+def test_a_step_leaves_the_algorithm_as_it_was(whole):
+    """A run after a step compiles nothing; and what is kept for an algorithm goes with it."""
+    before = jax.tree.structure(ALGORITHM)
+    sf.start(ALGORITHM, RECORDED, OUTER, jax.random.key(0))
+    ALGORITHM.step(whole[0].learner, EACH[0])
+    assert jax.tree.structure(ALGORITHM) == before
+    traced = len(TRACED)
+    same(start(RECORDED, rounds=ROUNDS), whole)
+    assert len(TRACED) == traced
+    kept = len(compiled._KNOWN)
+    passing = sf.Online(ALGORITHM.problem, ALGORITHM.estimator, ALGORITHM.optimiser)
+    passing.step(whole[0].learner, EACH[0])
+    assert len(compiled._KNOWN) == kept + 1
+    del passing
+    assert len(compiled._KNOWN) == kept
 
 
 def test_numbers_that_are_equal_but_of_other_types_compile_apart():
