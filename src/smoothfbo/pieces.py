@@ -131,7 +131,8 @@ def _live(
         learner, kept = one_step(static, arrays, learner, current.data)
         records.append(kept)
         done += 1
-        jax.block_until_ready(records[-1 - AHEAD :][:1] if len(records) > AHEAD else ())
+        if len(records) > AHEAD:  # one number of that round is enough to wait for
+            jax.block_until_ready(jax.tree.leaves(records[-1 - AHEAD])[:1])
         ends = done == plan.rounds
         current = None if ends or len(records) == plan.size else source.next()
         if current is None:
