@@ -164,7 +164,6 @@ MUTATIONS = [
     ("traps.py", "    if not any(first.outputs):", "    if False:", TRAPS),
     ("traps.py", "    return not fills", "    return True", TRAPS),
     ("traps.py", 'or "outer" not in operation.inputs[0]', "", TRAPS),
-    ("traps.py", 'has_scalar and marks == {"y"}', 'has_scalar and "y" in marks', TRAPS),
     ("flow.py", "outputs = _follow(called, inputs, operations)", "outputs = [frozenset()] * len(equation.outvars)", TRAPS),
     # networks that are random
     ("functions/network.py", "return eqx.nn.inference_mode(module) if self.is_random else module", "return module", RANDOM),
@@ -288,6 +287,17 @@ MUTATIONS = [
     ("harness/statistics.py", "np.log(np.maximum", "np.log10(np.maximum", "studies/test_cartpole_study.py"),
     ("harness/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "harness/test_runner.py"),
     ("smoothing.py", "return averages, state._replace(average=averages)", "return averages, state", SMOOTHING),
+    # the arena
+    ("studies/arena/leaderboard.py", 'lanes[lanes["seed"].isin(config.tuning)].groupby(SETTING', "lanes.groupby(SETTING", "studies/test_arena.py"),
+    ("studies/arena/leaderboard.py", "> np.log(WITHIN)", "> 2 * np.log(WITHIN)", "studies/test_arena.py"),
+    ("studies/arena/program.py", "length / jnp.where(size > 0, size, 1)", "length", "studies/test_arena.py"),
+    ("studies/arena/measure.py", "gaps[:, rounds >= (rounds[-1] + rounds[1]) / 2].mean(axis=1)", "gaps.mean(axis=1)", "studies/test_arena.py"),
+    ("studies/arena/measure.py", '"regret_1": spacing * ', '"regret_1": ', "studies/test_arena.py"),
+    ("studies/arena/references.py", "testbed.best(round)", "testbed.initial()", "studies/test_arena.py"),
+    ("studies/arena/contestants.py", "if not failed & {", "if failed or not failed & {", "studies/test_arena.py"),
+    ("studies/arena/drift_map.py", "~lanes[\"seed\"].isin(config.tuning)", "(lanes[\"seed\"] >= 0)", "studies/test_arena.py"),
+    ("harness/statistics.py", "table = np.where(np.isfinite(table), table, np.inf)", "table = np.nan_to_num(table)", "studies/test_arena.py"),
+    ("harness/statistics.py", "draws[..., 0].mean(axis=1) / draws[..., 1].mean(axis=1)", "(draws[..., 0] / draws[..., 1]).mean(axis=1) ** 2", "studies/test_arena.py"),
 ]  # fmt: skip
 
 

@@ -137,8 +137,8 @@ _HOME = {
         "saving": ("load", "save"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
-        "views.plots": ("plot",),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "RepeatedSource", "Round", "as_source"),
+        "views.plots": ("plot",),
     }.items()
     for name in names
 }

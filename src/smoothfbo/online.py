@@ -245,8 +245,7 @@ def run(
         final, trace = pieces.scan(algorithm, source, state, rounds, record)
     else:
         final, trace = pieces.in_pieces(algorithm, source, first, state, plan, record)
-        rounds = int(final.learner.round) - int(state.learner.round)
-    _remark(state.learner, final.learner, rounds, trace)
+    _remark(state.learner, final.learner, trace)
     return final, trace
 
 
@@ -272,13 +271,13 @@ def _start(algorithm: Online, init: Callable[[Any], tuple[Any, Any]], outer: PyT
     return RunState(algorithm.init(outer, example, key_learner), source_state, _key_data(key_source))
 
 
-def _remark(before: State, after: State, rounds: int, trace: Any) -> None:
+def _remark(before: State, after: State, trace: Any) -> None:
     """What deserves a sentence at the end of a run."""
     oscillating = jnp.zeros((), jnp.int32)
     if before.monitor is not None and after.monitor is not None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
     gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
-    traps.remark(rounds, after.skipped - before.skipped, oscillating, gradient_norm)
+    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, gradient_norm)
 
 
 def _is_mapped(source: AbstractSource) -> bool:

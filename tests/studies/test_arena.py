@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 
 import jax
@@ -62,7 +63,7 @@ def players(as_users_have_it):
 
 def execute(folder, players, on_records=lambda program, records: None):
     run = Run(SMALL, folder, "smoothfbo arena", lambda progress: None, on_records)
-    runner.execute(study(SMALL, players), timed(run))
+    runner.execute(study(SMALL, players), timed(run, time.perf_counter))
 
 
 @pytest.fixture(scope="module")
@@ -137,15 +138,22 @@ def test_a_lane_that_diverged_is_marked_and_ranks_last():
     assert fbo["to_best"]["mean"] == 1.0
 
 
-def test_good_rates_are_interpolated_in_logarithms():
-    seeds = list(SMALL.fresh)
-    gaps = {0.01: 4.0, 0.1: 2.0, 1.0: 1.0, 10.0: 1.05}
-    lanes = pd.concat([frame([gap] * 3, seeds, rate=rate) for rate, gap in gaps.items()], ignore_index=True)
+@pytest.mark.parametrize(("number", "tolerance"), [(5, 0.25), (9, 0.15), (41, 0.02)])
+def test_the_range_of_good_rates_does_not_depend_on_the_grid(number, tolerance):
+    """log gap = 2 u² in decades u: it is below log 1.1 for |u| ≤ √(log 1.1 / 2)."""
+    rates, seeds = np.geomspace(0.01, 100, number), list(SMALL.fresh)
+    lanes = [frame([np.exp(2 * np.log10(rate) ** 2)] * 3, seeds, rate=rate) for rate in rates]
+    found = leaderboard.good_rates(SMALL, pd.concat(lanes, ignore_index=True), {"rule": "plain", "window": 1})
+    np.testing.assert_allclose(found["decades"], 2 * np.sqrt(np.log(1.1) / 2), rtol=tolerance)
+    assert (found["is_open"], found["is_edge"]) == (False, False)
+
+
+def test_a_range_that_reaches_the_end_of_the_grid_is_open():
+    gaps = {0.1: np.inf, 1.0: 1.0, 10.0: 1.05}
+    lanes = pd.concat([frame([gap] * 3, list(SMALL.fresh), rate=rate) for rate, gap in gaps.items()], ignore_index=True)
     found = leaderboard.good_rates(SMALL, lanes, {"rule": "plain", "window": 1})
-    below = np.log(1.1) / np.log(2)  # of a decade, down from 1
-    np.testing.assert_allclose(np.log10(found["low"]), -below)
-    assert (found["high"], found["is_open"], found["is_edge"]) == (10.0, True, False)
-    np.testing.assert_allclose(found["decades"], 1 + below)
+    assert (found["high"], found["is_open"], found["is_edge"]) == (pytest.approx(10.0), True, False)
+    assert 0.5 < found["low"] < 1.0
 
 
 def test_the_proxys_rank_correlation_is_scipys():

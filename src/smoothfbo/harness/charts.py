@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from smoothfbo.harness import store
@@ -27,6 +27,7 @@ MOST_IN_LEGEND_INSIDE = 8  # names; a longer legend stands beside the lines
 MOST_ROWS = 9  # of a heat map with words; more make it taller
 LARGEST_RATIO = 4.0  # beyond it colours do not change
 RATIO_TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
+RATIO_COLOURS = ((0, "#2166ac"), (0.25, "#92c5de"), (0.5, "#f7f7f7"), (0.75, "#f4a582"), (1, "#b2182b"))
 MOST_NAMES = 16  # in a picture's legend: more leave no room for the lines; the page tells which line is which
 
 
@@ -132,7 +133,10 @@ def _draw_cells(figure: Any, axis: Axes, chart: HeatMap) -> None:
         axis.set_xticks(x, chart.x_ticks, parse_math=False, **turned)
     style: dict[str, Any] = {"cmap": "viridis"}
     if chart.is_ratio:
-        style = {"cmap": "RdBu_r", "norm": LogNorm(1 / LARGEST_RATIO, LARGEST_RATIO)}
+        style = {
+            "cmap": LinearSegmentedColormap.from_list("ratio", RATIO_COLOURS),
+            "norm": LogNorm(1 / LARGEST_RATIO, LARGEST_RATIO),
+        }
     shown = np.clip(values, 1 / LARGEST_RATIO, LARGEST_RATIO) if chart.is_ratio else values
     image = axis.pcolormesh(_edges(x), _edges(y), np.ma.masked_invalid(shown), rasterized=True, **style)
     bar = figure.colorbar(image, ax=axis, label=chart.value_label)
@@ -216,6 +220,8 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
         if logarithmic:
             layout[axis] |= {"exponentformat": "power", "dtick": 1}
+    if chart.log_x and _spread([series.x for series in chart.series]) < 100:
+        layout["xaxis"]["dtick"] = "D2"
     floor = _floor(chart) if chart.log_y else None
     if floor is not None:
         tops = np.concatenate([np.asarray(s.y if s.high is None else s.high, float) for s in chart.series])
@@ -252,7 +258,7 @@ def _cells(chart: HeatMap) -> dict[str, Any]:
         values = np.log2(np.maximum(values, 1e-9))
         limit = float(np.log2(LARGEST_RATIO))
         bar |= {"tickvals": _numbers(np.log2(RATIO_TICKS)), "ticktext": [f"{tick:g}" for tick in RATIO_TICKS]}
-        trace |= {"colorscale": "RdBu", "zmin": -limit, "zmax": limit}
+        trace |= {"colorscale": RATIO_COLOURS, "zmin": -limit, "zmax": limit}
     if len(chart.texts):
         trace |= {"text": [[_plain(text) for text in row] for row in chart.texts], "texttemplate": "%{text}",
                   "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>"}  # fmt: skip
@@ -271,6 +277,13 @@ def _layout_of_cells(chart: HeatMap, layout: dict[str, Any]) -> dict[str, Any]:
 def _plain(text: str) -> str:
     """plotly reads <b>, <i>, <a> in its texts; names are shown as they are."""
     return escape(text, quote=False)
+
+
+def _spread(parts: Sequence[Any]) -> float:
+    """Largest over smallest of all positive values."""
+    values = np.concatenate([np.asarray(part, float) for part in parts]) if parts else np.ones(1)
+    positive = values[np.isfinite(values) & (values > 0)]
+    return float(positive.max() / positive.min()) if len(positive) else 1.0
 
 
 def _faint(colour: str) -> str:

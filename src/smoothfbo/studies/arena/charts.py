@@ -10,6 +10,7 @@ from smoothfbo.harness.methods import FBO, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.arena.grid import SETTING
 
+WORST = 30.0  # ratio to the smallest gap; larger ones are drawn there
 SHOWN = 6  # methods in a chart over time, beside FBO, SmoothFBO and the references
 Summary = dict[str, Any]
 
@@ -97,13 +98,13 @@ def over_rates(summary: Summary, lanes: Frame, fresh: tuple[int, ...]) -> Iterat
             means = here[same].groupby("rate")["gap"].mean()
             means = means[np.isfinite(means) & (means > 0)]
             if "rank" in row and len(means) > 1:
-                series.append(Series(entry["label"], means.index / row["rate"], means / means.min(),
+                series.append(Series(entry["label"], means.index / row["rate"], np.minimum(means / means.min(), WORST),
                                      colour=entry["colour"], dashed=entry["is_dashed"], markers=True))  # fmt: skip
         if series:
             yield Chart(
                 f"rates_{problem['name']}", f"{problem['label']}: gap over the rate, each as a ratio to its best",
                 "At each method's chosen window and step rule, on fresh seeds. A flat line forgives a wrong rate; the "
-                "range of good rates is where it is below 1.1.",
+                f"range of good rates is where it is below 1.1. What is worse than {WORST:g} is drawn there.",
                 "rate / chosen rate", "gap / smallest gap", series, log_x=True, log_y=True,
             )  # fmt: skip
 
@@ -120,7 +121,7 @@ def against_cost(summary: Summary, costs: dict[str, dict[str, float]]) -> Iterat
             yield Chart(
                 f"cost_{problem['name']}", f"{problem['label']}: gap against cost",
                 "Time of a round, in rounds of FBO, against the gap. Left and below is better.",
-                "cost of a round (FBO = 1)", "gap", series, log_x=True, log_y=True,
+                "cost of a round (FBO = 1)", "gap", series, log_y=True,
             )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """What a round costs: the time between the chunks of a program, kept beside the run. No jax here."""
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,21 @@ class Stopwatch:
     Times differ from run to run, so they stay out of summary.json; a run that is resumed adds to what was measured.
     """
 
-    def __init__(self, folder: Path):
-        self._file = folder / FILE
+    def __init__(self, folder: Path, clock: Callable[[], float]):
+        self._file, self._clock = folder / FILE, clock
         self._costs: dict[str, float] = store.read_json(self._file) if self._file.exists() else {}
         self._last: tuple[str, float] | None = None
 
     def on_records(self, program: Program, records: dict[str, np.ndarray]) -> None:
         """After a chunk."""
         del records
-        now = time.perf_counter()
+        now = self._clock()
         if self._last is not None and self._last[0] == program.name:
             cost = (now - self._last[1]) / (len(program.lanes) * program.chunk)
             for name in dict.fromkeys(key(**_parts(lane)) for lane in program.lanes):
                 self._costs[name] = min(cost, self._costs.get(name, np.inf))
             store.write_json(self._file, self._costs)
-        self._last = program.name, time.perf_counter()
+        self._last = program.name, self._clock()
 
 
 def key(problem: str, method: str, window: int) -> str:
@@ -44,9 +44,9 @@ def _parts(lane: dict[str, Any]) -> dict[str, Any]:
     return {name: lane[name] for name in ("problem", "method", "window")}
 
 
-def timed(run: Run) -> Run:
+def timed(run: Run, clock: Callable[[], float]) -> Run:
     """The same run, with a stopwatch."""
-    watch = Stopwatch(run.folder)
+    watch = Stopwatch(run.folder, clock)
 
     def on_records(program: Program, records: dict[str, np.ndarray]) -> None:
         if not program.name.startswith("map"):

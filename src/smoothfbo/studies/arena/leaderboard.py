@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.interpolate import PchipInterpolator
 
 from smoothfbo.harness.methods import FBO, find
 from smoothfbo.harness.statistics import Frame, bootstrap, interval, rank_intervals, ratio_of_means
@@ -12,6 +13,7 @@ from smoothfbo.studies.arena import drift_map
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.grid import SETTING
 
+FAR = 100.0  # times the smallest gap: where it is, or diverged, does not matter any more
 WITHIN = 1.1  # a rate is good if the gap is at most this many times that of the best one
 UNMOVED = ("still", "constant")
 
@@ -88,8 +90,9 @@ def mean_interval(values: Any) -> dict[str, Any]:
 def good_rates(config: ArenaConfig, lanes: Frame, setting: dict[str, Any]) -> dict[str, Any] | None:
     """Rates around the best one with at most 1.1 times its gap, at the chosen window and rule, on the fresh seeds.
 
-    The gap is interpolated between rates, both in logarithms, so that fine and coarse grids can be compared. `is_open`
-    where the range reaches an end of the grid: it is at least that wide. `decades` is log10(high/low).
+    Between rates the logarithm of the gap is interpolated by monotone cubics, which are flat at the smallest gap, so
+    that methods with few and with many rates can be compared. `is_open` where the range reaches an end of the grid: it
+    is at least that wide. `decades` is log10(high/low).
     """
     same = (lanes["rule"] == setting["rule"]) & (lanes["window"] == setting["window"])
     means = lanes[same & lanes["seed"].isin(config.fresh)].groupby("rate")["gap"].mean()
@@ -98,25 +101,15 @@ def good_rates(config: ArenaConfig, lanes: Frame, setting: dict[str, Any]) -> di
     best = int(np.argmin(gaps))
     if not np.isfinite(gaps[best]) or gaps[best] <= 0:
         return None
-    limit = np.log(WITHIN * gaps[best])
-    low, low_open = _crossing(rates[best::-1], gaps[best::-1], limit)
-    high, high_open = _crossing(rates[best:], gaps[best:], limit)
+    logs = np.log(np.minimum(gaps, FAR * gaps[best]) / gaps[best])
+    fine = np.linspace(rates[0], rates[-1], 2_001)
+    bad = (PchipInterpolator(rates, logs)(fine) if len(rates) > 1 else logs * np.ones(len(fine))) > np.log(WITHIN)
+    below, above = fine[bad & (fine < rates[best])], fine[bad & (fine > rates[best])]
+    low, high = below.max(initial=rates[0]), above.min(initial=rates[-1])
     return {
-        "low": float(10**low), "high": float(10**high), "decades": float(high - low), "is_open": low_open or high_open,
-        "is_edge": best in (0, len(gaps) - 1),
+        "low": float(10**low), "high": float(10**high), "decades": float(high - low),
+        "is_open": not len(below) or not len(above), "is_edge": best in (0, len(gaps) - 1),
     }  # fmt: skip
-
-
-def _crossing(rates: np.ndarray, gaps: np.ndarray, limit: float) -> tuple[float, bool]:
-    """Where the log-gap first rises above the limit, going away from the first rate; or the end, and True."""
-    with np.errstate(divide="ignore"):
-        logs = np.log(gaps)
-    for index in range(1, len(rates)):
-        if logs[index] > limit:
-            rise = logs[index] - logs[index - 1]
-            share = (limit - logs[index - 1]) / rise if np.isfinite(rise) else 0.0
-            return float(rates[index - 1] + share * (rates[index] - rates[index - 1])), False
-    return float(rates[-1]), True
 
 
 def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) -> dict[str, Any]:
@@ -134,7 +127,7 @@ def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) ->
     result = {}
     for name in ("gap", "regret_1"):
         pairs = np.stack([values["proxy"], values[name]], axis=-1)  # axes (seed, method, 2)
-        tau, _ = stats.kendalltau(*pairs.mean(axis=0).T)
+        tau: Any = stats.kendalltau(*pairs.mean(axis=0).T)[0]
         result[f"spearman_{name}"] = bootstrap([pairs], _spearman, draws=500)
         result[f"kendall_{name}"] = float(np.nan_to_num(tau))
     return result

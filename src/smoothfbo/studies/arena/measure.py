@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from smoothfbo.harness.statistics import Frame, bands
+from smoothfbo.harness.statistics import Frame
 from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.arena import drift_map, leaderboard, plugins
 from smoothfbo.studies.arena.config import ArenaConfig
@@ -19,6 +19,7 @@ from smoothfbo.studies.arena.plugins import Failure
 from smoothfbo.studies.arena.program import programs
 from smoothfbo.studies.arena.references import constants, smallest
 
+DRAWS = 400  # of the bootstrap of a curve
 KEYS = ("problem", "method", *SETTING, "seed")
 
 
@@ -125,12 +126,15 @@ def _means(gaps: np.ndarray, rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def curves(config: ArenaConfig, lanes: Frame, rounds: np.ndarray, gaps: np.ndarray) -> Frame:
-    """The gap over time of every setting: mean and 95 % interval over the fresh seeds."""
+    """The gap over time of every setting: mean and 95 % bootstrap interval over the fresh seeds."""
     frames = []
     fresh = lanes[lanes["seed"].isin(config.fresh)]
     for setting, group in fresh.groupby(["problem", "method", *SETTING], sort=False):
-        rows = pd.DataFrame({"round": np.tile(rounds, len(group)), "gap": gaps[group.index].ravel()})
-        band = bands(rows, "round", "gap").astype(np.float32).reset_index()
+        here = gaps[group.index]
+        drawn = np.random.default_rng(0).integers(len(here), size=(DRAWS, len(here)))
+        counts = (drawn[:, :, None] == np.arange(len(here))).mean(axis=1)  # axes (draw, seed)
+        low, high = np.percentile(counts @ here, [2.5, 97.5], axis=0)
+        band = pd.DataFrame({"round": rounds, "mean": here.mean(axis=0), "low": low, "high": high})
         frames.append(band.assign(**dict(zip(["problem", "method", *SETTING], setting, strict=True))))
     return pd.concat(frames, ignore_index=True)
 
