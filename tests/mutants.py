@@ -28,7 +28,7 @@ HYPERGRADIENTS, METHODS, STEPS, SMOOTHING, ONLINE, FINITE, PROTOCOL, PENALTIES, 
     "library/test_traps.py",
     "library/test_random_networks.py",
 )
-PADDING = "library/test_padding.py"
+PADDING, RUNS = "library/test_padding.py", "library/test_runs.py"
 
 MUTATIONS = [
     # the adjoint
@@ -185,6 +185,17 @@ MUTATIONS = [
     ("functions/linear.py", "count = term.samples.total(flat.dtype)", "count = term.samples.size", PADDING),
     ("hypergradients/adjoints.py", "norm(final.inner.weighted(remainder)), norm(final.inner.weighted(slopes))", "norm(remainder), norm(slopes)", PADDING),
     ("hypergradients/adjoints.py", "Term(linear, data.outer._replace(y=slopes), is_linear=True)", "Term(linear, data.outer._replace(y=slopes, weight=None), is_linear=True)", PADDING),
+    # long runs, live data, files, tables
+    ("pieces.py", "jax.lax.fori_loop(0, count, one", "jax.lax.fori_loop(0, size, one", RUNS),
+    ("pieces.py", "lambda leaf: leaf[:count], jax.device_get(trace)", "lambda leaf: leaf, jax.device_get(trace)", RUNS),
+    ("pieces.py", "first = int(state.learner.round)", "first = 0", RUNS),
+    ("pieces.py", "leaf[first : first + count]", "leaf[:]", RUNS),
+    ("pieces.py", "if stop is not None and bool(stop):", "if stop is True:", RUNS),
+    ("source.py", "return np.array(leaf, jnp.result_type(leaf))", "return np.asarray(leaf, jnp.result_type(leaf))", RUNS),
+    ("compiled.py", "(_ARRAY, None) if _is_array(leaf) else (type(leaf), leaf)", "(_ARRAY, None) if _is_array(leaf) else (None, leaf)", RUNS),
+    ("saving.py", 'text["digest"] == _digest(arrays)', "True", "library/test_saving.py"),
+    ("saving.py", 'yield from _describe(content, f"{name}.{variable}", above)', "pass", "library/test_saving.py"),
+    ("views/frames.py", "rows = rows.reshape(-1, *rows.shape[axes:])", "rows = rows.reshape(-1, *rows.shape[axes:])[::-1]", "library/test_views.py"),
     # the best and the bounds
     ("testbeds/simplex.py", "jnp.minimum(shares[worst], wanted)", "shares[worst]", PROTOCOL),
     ("testbeds/finite.py", "rest + weight * jnp.sin(middle) > 0", "rest > 0", PROTOCOL),

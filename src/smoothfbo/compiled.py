@@ -1,5 +1,6 @@
 """The one compiled step, called often: what stays the same from call to call is hashed once."""
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -48,6 +49,24 @@ def split(tree: PyTree) -> tuple[Static, list[Any]]:
 
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+_KNOWN: dict[int, tuple[weakref.ref[Any], tuple[Static, list[Any]]]] = {}
+
+
+def parts_of(algorithm: Any) -> tuple[Static, list[Any]]:
+    """`split((algorithm, None, None))`, found once for each algorithm.
+
+    It is kept beside the algorithm, not in it: Equinox counts an attribute more as another structure, and all that was
+    compiled for the algorithm would be compiled again.
+    """
+    number = id(algorithm)
+    known = _KNOWN.get(number)
+    if known is not None and known[0]() is algorithm:
+        return known[1]
+    parts = split((algorithm, None, None))
+    _KNOWN[number] = weakref.ref(algorithm, lambda _: _KNOWN.pop(number, None)), parts
+    return parts
 
 
 @partial(jax.jit, static_argnums=0)

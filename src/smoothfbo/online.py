@@ -1,7 +1,6 @@
 """The one online loop: gradient estimate, smoothing and optimiser, projection; round by round or in one scan."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 from smoothfbo import checks, pieces, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, one_step, plain_method, split
+from smoothfbo.compiled import one_step, parts_of, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
@@ -104,13 +103,8 @@ class Online(eqx.Module):
         Compiled on the first call and whenever shapes change. To update a large window in place from a Python loop,
         use `jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)`; `run` does it by itself.
         """
-        static, arrays = self._parts if problem is None else split((self, problem, None))
+        static, arrays = parts_of(self) if problem is None else split((self, problem, None))
         return one_step(static, arrays, state, data)
-
-    @cached_property
-    def _parts(self) -> tuple[Static, list[Any]]:
-        """What `step` is compiled for, and the numbers that it takes; found once, because it is called in loops."""
-        return split((self, None, None))
 
     def round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
         """What `step` compiles."""
@@ -192,8 +186,8 @@ def start(algorithm: Online, source: Any, outer: PyTree, key: PRNGKeyArray) -> R
     source = as_source(source)
     if isinstance(source, IterableSource):
         raise TypeError("start would use up the first round of an iterable; give run outer and key instead.")
-    is_mapped = isinstance(source, RecordedSource) and source.is_mapped
-    return _start(algorithm, source.init if is_mapped else lambda key: _init_source(source, key), outer, key)
+    init = source.init if _is_mapped(source) else lambda key: _init_source(source, key)
+    return _start(algorithm, init, outer, key)
 
 
 def run(
@@ -247,16 +241,10 @@ def run(
     elif state is None:
         state = start(algorithm, source, outer, key)  # pyright: ignore[reportArgumentType]
     plan = pieces.Plan(rounds, every, callback, progress)
-    is_mapped = isinstance(source, RecordedSource) and source.is_mapped
-    if plan.is_whole and rounds is not None and isinstance(source, AbstractSource) and not is_mapped:
+    if plan.is_whole and rounds is not None and isinstance(source, AbstractSource) and not _is_mapped(source):
         final, trace = pieces.scan(algorithm, source, state, rounds, record)
     else:
-        pieces.require_values(algorithm, source, state)
-        if isinstance(source, IterableSource):
-            parts = pieces.live(algorithm, source, first, state, plan, record)
-        else:
-            parts = (pieces.mapped if is_mapped else pieces.compiled)(algorithm, source, state, plan, record)
-        final, trace = plan.carry_out(parts)
+        final, trace = pieces.in_pieces(algorithm, source, first, state, plan, record)
     _remark(state.learner, final.learner, trace)
     return final, trace
 
@@ -290,6 +278,10 @@ def _remark(before: State, after: State, trace: Any) -> None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
     gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
     traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, gradient_norm)
+
+
+def _is_mapped(source: AbstractSource) -> bool:
+    return isinstance(source, RecordedSource) and source.is_mapped
 
 
 @eqx.filter_jit

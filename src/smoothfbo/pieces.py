@@ -76,14 +76,35 @@ def scan(algorithm: Any, source: AbstractSource, state: RunState, rounds: int, r
     return jax.lax.scan(lambda state, _: _one_round(algorithm, source, state, record), state, length=rounds)
 
 
-def compiled(algorithm: Any, source: AbstractSource, state: RunState, plan: Plan, record: Record) -> Pieces:
+def in_pieces(
+    algorithm: Any,
+    source: AbstractSource | IterableSource,
+    first: Round | None,
+    state: RunState,
+    plan: Plan,
+    record: Record,
+) -> tuple[RunState, Any]:
+    """Piece by piece, in the way that the source needs; `first` is a round of an iterable that was fetched already."""
+    if not checks.is_concrete((algorithm, source, state)):
+        raise TypeError(
+            "every, callback, progress, iterables and memory maps work on values, so such a run cannot be traced by "
+            "jit or vmap; there, run all rounds of a function or of recorded data at once."
+        )
+    if isinstance(source, IterableSource):
+        return plan.carry_out(_live(algorithm, source, first, state, plan, record))
+    if isinstance(source, RecordedSource) and source.is_mapped:
+        return plan.carry_out(_mapped(algorithm, source, state, plan, record))
+    return plan.carry_out(_compiled(algorithm, source, state, plan, record))
+
+
+def _compiled(algorithm: Any, source: AbstractSource, state: RunState, plan: Plan, record: Record) -> Pieces:
     """The rounds of a source that JAX can call, piece by piece."""
     for count in plan.counts():
         state, trace = _piece(algorithm, source, state, jnp.asarray(count, jnp.int32), plan.size, record)
         yield state, _first_rows(trace, count)
 
 
-def mapped(algorithm: Any, source: RecordedSource, state: RunState, plan: Plan, record: Record) -> Pieces:
+def _mapped(algorithm: Any, source: RecordedSource, state: RunState, plan: Plan, record: Record) -> Pieces:
     """The rounds of a memory map; only those of a piece are read, when it is its turn."""
     if plan.is_whole:
         of_a_round = sum(leaf.nbytes for leaf in jax.tree.leaves(source.data)) // source.rounds
@@ -95,10 +116,10 @@ def mapped(algorithm: Any, source: RecordedSource, state: RunState, plan: Plan, 
         yield state, _first_rows(trace, count)
 
 
-def live(
+def _live(
     algorithm: Any, source: IterableSource, first: Round | None, state: RunState, plan: Plan, record: Record
 ) -> Generator[tuple[RunState, Any], None, None]:
-    """The rounds of an iterable, each by the same compiled step; `first` was fetched already.
+    """The rounds of an iterable, each by the same compiled step.
 
     A call of the step returns before the device is done, so the next round is fetched meanwhile.
     """
@@ -110,7 +131,8 @@ def live(
         learner, kept = one_step(static, arrays, learner, current.data)
         records.append(kept)
         done += 1
-        jax.block_until_ready(records[-1 - AHEAD :][:1] if len(records) > AHEAD else ())
+        if len(records) > AHEAD:  # one number of that round is enough to wait for
+            jax.block_until_ready(jax.tree.leaves(records[-1 - AHEAD])[:1])
         ends = done == plan.rounds
         current = None if ends or len(records) == plan.size else source.next()
         if current is None:
@@ -179,12 +201,3 @@ def _first_rows(trace: PyTree, count: int) -> PyTree[np.ndarray]:
 
 def _stacked(records: Sequence[PyTree]) -> PyTree[np.ndarray]:
     return jax.tree.map(lambda *rows: np.stack(rows), *jax.device_get(list(records)))
-
-
-def require_values(*trees: PyTree) -> None:
-    """Raise if what works on values is being traced."""
-    if not checks.is_concrete(trees):
-        raise TypeError(
-            "every, callback, progress, iterables and memory maps work on values, so such a run cannot be traced by "
-            "jit or vmap; there, run all rounds of a function or of recorded data at once."
-        )

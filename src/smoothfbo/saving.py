@@ -178,7 +178,7 @@ def _form(leaf: Any) -> tuple[str, list[int]]:
 
 def _from_array(array: np.ndarray, like: Any) -> jax.Array:
     if checks.is_key(like):
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
+        return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=jax.random.key_impl(like))
     return jax.numpy.asarray(array)
 
 

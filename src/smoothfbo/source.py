@@ -156,18 +156,19 @@ class IterableSource:
         """None at the end."""
         for value in self._rounds:
             data, problem = value if isinstance(value, Round) else Round(value)
-            return Round(jax.tree.map(_on_device, data), problem)
+            return Round(jax.device_put(jax.tree.map(_own, data)), problem)  # all arrays at once
         return None
 
 
-def _on_device(leaf: Any) -> Array:
-    """A copy of an array, a number, or a tensor of another library (through DLPack)."""
+def _own(leaf: Any) -> Any:
+    """A copy of an array, a number, or a tensor of another library (through DLPack), in a dtype that JAX has."""
     if isinstance(leaf, jax.Array):
         return leaf
     if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.ndarray):
-        on_host = leaf.__dlpack_device__()[0] == 1  # kDLCPU
-        leaf = np.from_dlpack(leaf) if on_host else jnp.from_dlpack(leaf)
-    return jnp.array(leaf, jnp.result_type(leaf))
+        if leaf.__dlpack_device__()[0] != 1:  # not kDLCPU: it is on a device
+            return jnp.array(jnp.from_dlpack(leaf))
+        leaf = np.from_dlpack(leaf)
+    return np.array(leaf, jnp.result_type(leaf))
 
 
 class RoundNumbers(AbstractSource):
@@ -202,7 +203,9 @@ def as_source(source: Any) -> AbstractSource | IterableSource:
 
 def _is_loader(source: Any) -> bool:
     """Whether it is an iterable that is no pytree of arrays, such as a PyTorch DataLoader."""
-    return isinstance(source, Iterable) and jax.tree.leaves(source) == [source] and not hasattr(source, "shape")
+    if isinstance(source, (str, bytes)) or hasattr(source, "shape") or not isinstance(source, Iterable):
+        return False
+    return [id(leaf) for leaf in jax.tree.leaves(source)] == [id(source)]
 
 
 def next_round(

@@ -9,21 +9,23 @@ from problems import RIDGE_PROBLEM, linear, ridge_data
 from reference import Ridge
 
 import smoothfbo as sf
+from smoothfbo import compiled
 
 OUTER = jnp.asarray([0.4, -0.7, 0.2])
 ROUNDS = 7
 EACH = [jax.tree.map(np.asarray, ridge_data(Ridge.draw(seed, n_in=12, n_out=9))) for seed in range(ROUNDS)]
 RECORDED = jax.tree.map(lambda *rows: np.stack(rows), *EACH)
-TRACED = []  # one entry whenever the inner loss is traced: nothing is added by a program that exists
+TRACED = []  # one entry whenever what is recorded is traced: nothing is added by a program that exists
 
 
-def inner_loss(outer, v, x, y):
+def record(state, info):
     TRACED.append(1)
-    return RIDGE_PROBLEM.inner_loss(outer, v, x, y)
+    return info._replace(gradient=None, smoothed=None)
 
 
+SGD = optax.sgd(0.1)
 ALGORITHM = sf.Online(
-    sf.Problem(inner_loss, RIDGE_PROBLEM.outer_loss),
+    RIDGE_PROBLEM,
     sf.Functional(linear(), linear(), batch_size=5),
     optax.chain(sf.window_average(3), optax.sgd(0.1)),
 )
@@ -31,7 +33,7 @@ ALGORITHM = sf.Online(
 
 @pytest.fixture(scope="module")
 def whole():
-    return sf.run(ALGORITHM, RECORDED, OUTER, rounds=ROUNDS, key=jax.random.key(3))
+    return sf.run(ALGORITHM, RECORDED, OUTER, rounds=ROUNDS, key=jax.random.key(3), record=record)
 
 
 def same(one, other, tolerance=0.0):
@@ -44,7 +46,7 @@ def same(one, other, tolerance=0.0):
 
 
 def start(source, **options):
-    return sf.run(ALGORITHM, source, OUTER, key=jax.random.key(3), **options)
+    return sf.run(ALGORITHM, source, OUTER, key=jax.random.key(3), record=record, **options)
 
 
 def test_pieces_are_one_run(whole):
@@ -56,7 +58,7 @@ def test_pieces_are_one_run(whole):
     assert [int(state.learner.round) for state, _ in seen] == [3, 6, 7]
     before = len(TRACED)
     state, first = start(RECORDED, rounds=4, every=3)
-    final, rest = sf.run(ALGORITHM, RECORDED, state=state, every=3)  # to the end of the recording
+    final, rest = sf.run(ALGORITHM, RECORDED, state=state, every=3, record=record)  # to the end of the recording
     assert len(TRACED) == before
     same(final, whole[0])
     same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), whole[1])
@@ -84,7 +86,7 @@ def test_an_iterable_is_the_recorded_run(whole):
     source = iter([sf.Round(data) for data in EACH])
     state, first = start(source, rounds=2)
     assert next(source).data is EACH[2]  # nothing was fetched that was not used
-    final, rest = sf.run(ALGORITHM, iter(EACH[2:]), state=state, rounds=5)
+    final, rest = sf.run(ALGORITHM, iter(EACH[2:]), state=state, rounds=5, record=record)
     assert len(TRACED) == before
     same(final, found[0])
     same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), found[1])
@@ -122,7 +124,7 @@ def test_an_iterable_that_ends_stops_or_raises():
 
 
 def test_a_problem_of_its_own_in_a_live_round():
-    doubled = sf.Problem(lambda outer, v, x, y: 2 * inner_loss(outer, v, x, y), RIDGE_PROBLEM.outer_loss)
+    doubled = sf.Problem(lambda outer, v, x, y: 2 * RIDGE_PROBLEM.inner_loss(outer, v, x, y), RIDGE_PROBLEM.outer_loss)
     _, usual = start(EACH[:2])
     _, trace = start([EACH[0], sf.Round(EACH[1], doubled)])
     np.testing.assert_array_equal(trace.inner_loss[0], usual.inner_loss[0])
@@ -160,7 +162,7 @@ def test_of_a_memory_map_only_the_pieces_are_read(tmp_path, monkeypatch, whole):
     monkeypatch.setattr("smoothfbo.pieces.MAPPED_BYTES", 3 * of_a_round)
     state, first = start(data, rounds=5)
     assert {str(each) for each in Watched.read} == {"0", "slice(0, 3, None)", "slice(3, 5, None)"}
-    final, rest = sf.run(ALGORITHM, data, state=state, rounds=2, every=3)
+    final, rest = sf.run(ALGORITHM, data, state=state, rounds=2, every=3, record=record)
     assert "slice(5, 7, None)" in {str(each) for each in Watched.read}
     same(final, whole[0])
     same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), whole[1])
@@ -184,7 +186,7 @@ def test_tensors_come_through_dlpack(whole):
 
 def test_tensors_of_pytorch(whole):
     torch = pytest.importorskip("torch")
-    rounds = [jax.tree.map(torch.from_numpy, data) for data in EACH]
+    rounds = [jax.tree.map(lambda leaf: torch.from_numpy(np.array(leaf)), data) for data in EACH]
     loader = torch.utils.data.DataLoader(rounds, batch_size=None, shuffle=False)
     same(start(loader), whole, 1e-12)
 
@@ -211,3 +213,39 @@ def test_progress_says_how_fast_and_how_long(capsys, monkeypatch, installed, who
     shown = capsys.readouterr().err
     assert "rounds/s" in shown
     assert "7" in shown
+
+
+def test_a_step_leaves_the_algorithm_as_it_was(whole):
+    """A run after a step compiles nothing; and what is kept for an algorithm goes with it."""
+    before = jax.tree.structure(ALGORITHM)
+    sf.start(ALGORITHM, RECORDED, OUTER, jax.random.key(0))
+    ALGORITHM.step(whole[0].learner, EACH[0])
+    assert jax.tree.structure(ALGORITHM) == before
+    traced = len(TRACED)
+    same(start(RECORDED, rounds=ROUNDS), whole)
+    assert len(TRACED) == traced
+    kept = len(compiled._KNOWN)
+    passing = sf.Online(ALGORITHM.problem, ALGORITHM.estimator, ALGORITHM.optimiser)
+    passing.step(whole[0].learner, EACH[0])
+    assert len(compiled._KNOWN) == kept + 1
+    del passing
+    assert len(compiled._KNOWN) == kept
+
+
+def test_numbers_that_are_equal_but_of_other_types_compile_apart():
+    """1, 1.0 and True are equal and have one hash."""
+    gradient = lambda factor: lambda outer, data, key: outer * factor  # noqa: E731
+    seen = []
+
+    class Typed(sf.Oracle):
+        factor: object = 1
+
+        def __call__(self, problem, outer, state, data, key):
+            seen.append(type(self.factor))
+            return super().__call__(problem, outer, state, data, key)
+
+    shared = gradient(1.0)
+    for factor in (1, 1.0, True, 1):
+        algorithm = sf.Online(estimator=Typed(shared, None, factor), optimiser=SGD)
+        algorithm.step(algorithm.init(jnp.zeros(2), 0, jax.random.key(0)), 0)
+    assert seen == [int, float, bool]

@@ -12,7 +12,7 @@ LINES = 10  # entries of λ that have a line and a name each
 
 
 def plot(trace: Any) -> Any:
-    """The trace of a run as a matplotlib figure: losses, norms, residuals with skipped rounds, and λ over time.
+    """The trace of a run as a matplotlib figure: losses, norms, residuals, λ over time; skipped and oscillating rounds.
 
     Of a trace with lanes it shows the median over lanes, and the range of the middle half of them. Of more than ten
     entries of λ it shows the median and the range of the entries.
@@ -49,12 +49,14 @@ def plot(trace: Any) -> Any:
     show(axes[0, 1], "norm of the hypergradient", norms)
     residuals = {"inner": np.asarray(trace.inner_residual), "adjoint": np.asarray(trace.adjoint_residual)}
     show(axes[1, 0], "residuals (0 is solved)", residuals)
-    skipped = ~np.asarray(trace.finite).reshape(-1, len(rounds)).all(axis=0)
-    if skipped.any():
-        marks = np.full(skipped.sum(), 0.02)
-        axes[1, 0].plot(rounds[skipped], marks, "|", color="tab:red", label=f"skipped rounds ({skipped.sum()})",
-                        transform=axes[1, 0].get_xaxis_transform(), markersize=10)  # fmt: skip
-        axes[1, 0].legend(frameon=False, fontsize=8)
+    flagged = {"skipped": ~np.asarray(trace.finite), "oscillating": np.asarray(trace.oscillating)}
+    for number, (label, flags) in enumerate(flagged.items()):
+        at = rounds[flags.reshape(-1, len(rounds)).any(axis=0)]
+        if len(at):
+            style = {"color": f"C{3 + number}", "markersize": 10, "label": f"{label} rounds ({len(at)})"}
+            height = np.full(len(at), 0.02 + 0.05 * number)
+            axes[1, 0].plot(at, height, "|", transform=axes[1, 0].get_xaxis_transform(), **style)
+            axes[1, 0].legend(frameon=False, fontsize=8)
     entries = trace_columns("outer", trace.outer, np.ndim(trace.round))
     if len(entries) > LINES:
         entries = {f"{len(entries):,} entries": np.concatenate(list(entries.values()))}
