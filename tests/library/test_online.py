@@ -41,6 +41,7 @@ ESTIMATORS = {
         network(),
         correction=sf.FittedCorrection(lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)),
     ),
+    "replayed": lambda: sf.Replayed(sf.Functional(network(), network(), batch_size=8), (1, 3)),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
     "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),
