@@ -164,7 +164,6 @@ MUTATIONS = [
     ("traps.py", "    if not any(first.outputs):", "    if False:", TRAPS),
     ("traps.py", "    return not fills", "    return True", TRAPS),
     ("traps.py", 'or "outer" not in operation.inputs[0]', "", TRAPS),
-    ("traps.py", 'has_scalar and marks == {"y"}', 'has_scalar and "y" in marks', TRAPS),
     ("flow.py", "outputs = _follow(called, inputs, operations)", "outputs = [frozenset()] * len(equation.outvars)", TRAPS),
     # networks that are random
     ("functions/network.py", "return eqx.nn.inference_mode(module) if self.is_random else module", "return module", RANDOM),

@@ -63,11 +63,17 @@ def as_users_have_it(tmp_path, monkeypatch, as_users_call):
 
 
 def run_page(page):
-    """All Python blocks of a page in order, in one namespace; returns what they printed and the namespace."""
+    """All Python blocks of a page in order, in one namespace; returns what they printed and the namespace.
+
+    A block that begins with "# needs PACKAGE" is left out where there is no such package.
+    """
     namespace, printed = {"__name__": "__main__"}, io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("error")
         for line, code in blocks(page, "python"):
+            needs = re.match(r"# needs (\w+)\n", code)
+            if needs and importlib.util.find_spec(needs[1]) is None:
+                continue
             # Blank lines in front: an error names the line of the page.
             exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)
     return printed.getvalue(), namespace

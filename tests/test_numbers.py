@@ -119,6 +119,26 @@ def test_hundred_seeds_of_cartpole(method, environment, window):
     assert f"| {' | '.join(row)} |" in text_of("studies/cartpole.md"), row
 
 
+@pytest.mark.parametrize("environment", ["drifting", "stationary"])
+def test_the_corrected_smoothfbo(environment):
+    """Every cell of its two tables, and the differences in the text."""
+    page = text_of("studies/cartpole.md")
+    for method, label in (("smooth-corrected-fbo", "SmoothFBO, corrected"), ("vep", "VEP")):
+        group = group_of("cartpole_corrected", method, environment)
+        metrics = group["metrics"]
+        window = " (w = 100, θ = 0.4)" if (method, environment) == ("smooth-corrected-fbo", "drifting") else ""
+        row = [
+            label + window, with_interval(metrics["final_return"], 1), f"{np.floor(10 * group['min']) / 10:.1f}",
+            *(with_interval(metrics[name]) for name in ("newest_return", "late_return", "mean_return")),
+        ]  # fmt: skip
+        assert f"| {' | '.join(row)} |" in page, row
+    differences = {(each["environment"], each["measure"]): each for each in stored("cartpole_corrected")["differences"]}
+    if environment == "drifting":
+        assert f"by {with_interval(differences['drifting', 'final_return'])}" in page
+    else:
+        assert differences["stationary", "final_return"]["low"] < 0 < differences["stationary", "final_return"]["high"]
+
+
 def test_smoothfbo_against_others():
     entries = {
         (entry["other"], entry["other_window"]): entry

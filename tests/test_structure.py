@@ -28,10 +28,12 @@ LIBRARY = {
     "monitor",
     "online",
     "optimiser",
+    "pieces",
     "problem",
     "recommended",
     "regret",
     "samples",
+    "saving",
     "smoothing",
     "source",
     "states",
@@ -39,6 +41,7 @@ LIBRARY = {
     "sums",
     "traps",
     "types",
+    "views",
 }
 # A room may import from itself and from the rooms named here. The root is `smoothfbo` itself: its version.
 ROOMS = {
@@ -52,6 +55,7 @@ ROOMS = {
     "__main__": {"cli"},
 }
 CORE = {"jax", "optax", "equinox", "jaxtyping", "numpy"}
+OPTIONAL = {"views": {"pandas", "matplotlib", "rich"}}  # inside functions, where they are used
 HEAVY = ("jax", "smoothfbo.online")  # what --help and report must not load
 
 
@@ -104,7 +108,16 @@ def test_imports_point_one_way(name):
             same_study = name.split(".")[:3] == other.split(".")[:3] or len(other.split(".")) < 3
             assert room(other) != "studies" or same_study, f"{name} imports another study, {other}"
         elif here in LIBRARY:
-            assert top in CORE or top in sys.stdlib_module_names, f"{name} needs {top}, which is not core"
+            allowed = CORE | OPTIONAL.get(here, set())
+            assert top in allowed or top in sys.stdlib_module_names, f"{name} needs {top}, which is not core"
+
+
+def test_optional_packages_are_imported_where_they_are_used():
+    for name, path in MODULES.items():
+        if room(name) in OPTIONAL:
+            top_level = imported(ast.Module([node for node in ast.parse(path.read_text()).body
+                                             if isinstance(node, (ast.Import, ast.ImportFrom))], []))  # fmt: skip
+            assert not {other.split(".")[0] for other in top_level} & OPTIONAL[room(name)], name
 
 
 def test_no_imports_go_round_in_a_circle():

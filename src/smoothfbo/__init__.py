@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from smoothfbo.problem import Problem
     from smoothfbo.recommended import smooth_fbo
     from smoothfbo.samples import Data, Samples, pad
+    from smoothfbo.saving import load, save
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+    from smoothfbo.views.plots import plot
 
 __version__ = "1.0.0"
 
@@ -88,9 +90,12 @@ __all__ = [
     "bregman_descent",
     "discounted_average",
     "last_hidden",
+    "load",
     "mixed_average",
     "pad",
+    "plot",
     "run",
+    "save",
     "smooth_fbo",
     "smoothed_gradient",
     "start",
@@ -129,9 +134,11 @@ _HOME = {
         "problem": ("Problem",),
         "recommended": ("smooth_fbo",),
         "samples": ("Data", "Samples", "pad"),
+        "saving": ("load", "save"),
         "smoothing": ("discounted_average", "mixed_average", "smoothed_gradient", "window_average"),
         "steps": ("Potential", "bregman_descent"),
         "source": ("AbstractSource", "FunctionSource", "RecordedSource", "RepeatedSource", "Round", "as_source"),
+        "views.plots": ("plot",),
     }.items()
     for name in names
 }

@@ -1,10 +1,11 @@
-"""Functions that are compiled for callables and settings, and called often: what stays the same is hashed once."""
+"""The one compiled step, called often: what stays the same from call to call is hashed once."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 
@@ -31,7 +32,7 @@ class Static:
         """The pytree again, with these arrays."""
         structure, leaves = self._key
         remaining = iter(arrays)
-        return jax.tree.unflatten(structure, [next(remaining) if leaf is _ARRAY else leaf for leaf in leaves])
+        return jax.tree.unflatten(structure, [next(remaining) if kind is _ARRAY else leaf for kind, leaf in leaves])
 
 
 _ARRAY = object()  # stands where an array was
@@ -40,13 +41,29 @@ _ARRAY = object()  # stands where an array was
 def split(tree: PyTree) -> tuple[Static, list[Any]]:
     """A pytree as its static part and its arrays, as `jax.jit` takes them."""
     leaves, structure = jax.tree.flatten(tree)
-    static = tuple(_ARRAY if eqx.is_array(leaf) else leaf for leaf in leaves)
-    return Static(structure, static), [leaf for leaf in leaves if eqx.is_array(leaf)]
+    # With their types: 1, 1.0 and True are equal, and compile to different programs.
+    static = tuple((_ARRAY, None) if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves)
+    return Static(structure, static), [leaf for leaf in leaves if _is_array(leaf)]
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+@partial(jax.jit, static_argnums=0)
+def one_step(static: Static, arrays: list[Any], state: Any, data: Any) -> tuple[Any, Any]:
+    """One round of `split((algorithm, problem or None, record or None))`: the next state, and what is recorded."""
+    algorithm, problem, record = static.join(arrays)
+    following, info = algorithm.round(state, data, problem)
+    return following, info if record is None else record(following, info)
 
 
 class _Plain:
     def __init__(self, function: Callable[..., Any]):
         self._function, self.__doc__ = function, function.__doc__
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._function(*arguments, **options)
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self._function if instance is None else jax.tree_util.Partial(self._function, instance)

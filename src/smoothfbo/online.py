@@ -1,7 +1,7 @@
 """The one online loop: gradient estimate, smoothing and optimiser, projection; round by round or in one scan."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
 
-from smoothfbo import checks, traps
+from smoothfbo import checks, pieces, traps
 from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, plain_method, split
+from smoothfbo.compiled import Static, one_step, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
@@ -21,7 +21,7 @@ from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
 from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
-from smoothfbo.source import AbstractSource, RecordedSource, as_source, next_round
+from smoothfbo.source import AbstractSource, IterableSource, RecordedSource, as_source
 from smoothfbo.states import Info, RunState, State
 
 
@@ -104,18 +104,16 @@ class Online(eqx.Module):
         Compiled on the first call and whenever shapes change. To update a large window in place from a Python loop,
         use `jax.jit(lambda state, data: algorithm.step(state, data), donate_argnums=0)`; `run` does it by itself.
         """
-        static, arrays = self._parts
-        if problem is None:
-            return _step(static, None, arrays, [], state, data)
-        static_problem, arrays_problem = split(problem)
-        return _step(static, static_problem, arrays, arrays_problem, state, data)
+        static, arrays = self._parts if problem is None else split((self, problem, None))
+        return one_step(static, arrays, state, data)
 
     @cached_property
     def _parts(self) -> tuple[Static, list[Any]]:
         """What `step` is compiled for, and the numbers that it takes; found once, because it is called in loops."""
-        return split(self)
+        return split((self, None, None))
 
-    def _round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
+    def round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
+        """What `step` compiles."""
         problem = self.problem if problem is None else problem
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
         estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
@@ -183,14 +181,6 @@ class Online(eqx.Module):
         return batched(predictor)(x)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _step(
-    static: Static, static_problem: Static | None, arrays: Any, arrays_problem: Any, state: State, data: Any
-) -> tuple[State, Info]:
-    problem = None if static_problem is None else static_problem.join(arrays_problem)
-    return static.join(arrays)._round(state, data, problem)
-
-
 def without_vectors(state: State, info: Info) -> Info:
     """What `run` records of a round by default: everything but the two gradient vectors."""
     del state
@@ -199,11 +189,11 @@ def without_vectors(state: State, info: Info) -> Info:
 
 def start(algorithm: Online, source: Any, outer: PyTree, key: PRNGKeyArray) -> RunState:
     """The state of a run before its first round."""
-    checks.require_key(key, "key")
-    key_learner, key_source, key_first = jax.random.split(key, 3)
-    source_state, example = _init_source(as_source(source), key_first)
-    learner = algorithm.init(outer, example, key_learner)
-    return RunState(learner, source_state, _key_data(key_source))
+    source = as_source(source)
+    if isinstance(source, IterableSource):
+        raise TypeError("start would use up the first round of an iterable; give run outer and key instead.")
+    is_mapped = isinstance(source, RecordedSource) and source.is_mapped
+    return _start(algorithm, source.init if is_mapped else lambda key: _init_source(source, key), outer, key)
 
 
 def run(
@@ -211,67 +201,100 @@ def run(
     source: Any = None,
     outer: PyTree = None,
     *,
-    rounds: int,
+    rounds: int | None = None,
     key: PRNGKeyArray | None = None,
     state: RunState | None = None,
     record: Callable[[State, Info], Any] = without_vectors,
+    every: int | None = None,
+    callback: Callable[[RunState, Any], Any] | None = None,
+    progress: bool = False,
     **old: Any,
 ) -> tuple[RunState, Any]:
-    """`rounds` rounds in one compiled scan; returns the final state and the trace (records stacked over rounds).
+    """`rounds` rounds; returns the final state and the trace (records stacked over rounds).
 
     Start with `outer` and `key`, or continue with the `state` that an earlier call returned: a run in pieces
     gives the same bits as one run, and a short run is a prefix of a long one. `record` takes the state after the
-    round and its `Info` and returns what to keep of them; what it leaves out is not computed. `run` can be vmapped
-    over keys and over every number of the algorithm, the source and `outer`.
+    round and its `Info` and returns what to keep of them; what it leaves out is not computed.
+
+    The source is a function `(round, key)`, a `Data` whose arrays have a leading axis over rounds, or an
+    `AbstractSource`: all rounds are then one compiled scan, and `run` can be vmapped over keys and over every number of
+    the algorithm, the source and `outer`. Without `rounds`, a recorded source is run to its end.
+
+    **Long runs.** With `every`, `callback` or `progress` the rounds are called in pieces of `every` rounds (about a
+    hundred pieces by default), all by one compiled program, also the last, shorter one. After each piece
+    `callback(state, trace)` gets the state and the trace of that piece; a true value ends the run. `progress` shows a
+    bar with speed and remaining time. Pieces cannot be traced by `jit` or `vmap`.
+
+    **Live data.** The source may also be an iterable of rounds: a generator, a list of `Data`, a PyTorch DataLoader.
+    Every round then calls the same compiled step, and while the device computes it the next round is fetched. A round
+    is fetched when it is its turn, so nothing is lost when the run ends. It runs to the end of the iterable, or for
+    `rounds` rounds; if it ends earlier there is a warning. Arrays of NumPy, and tensors that support DLPack, are copied
+    to the device. Recorded arrays that are memory maps are read piece by piece.
     """
     refuse_keywords("run", old, {"stream": "source"})
-    checks.require_integer(rounds, "rounds", 1)
     source = as_source(source)
     if state is not None and not isinstance(state, RunState):
         raise TypeError(f"state must be the RunState that run or start returned, got a {type(state).__name__}.")
     if (state is None) == (key is None):
         raise ValueError("run needs either outer and key, to start, or state, to continue.")
-    fresh = state is None
-    if state is None:
-        if outer is None:
-            raise ValueError("run needs outer, the initial outer variable, to start.")
+    if state is None and outer is None:
+        raise ValueError("run needs outer, the initial outer variable, to start.")
+    rounds = _rounds_left(source, 0 if state is None else state.learner.round, rounds)
+    first = None
+    if state is None and isinstance(source, IterableSource):
+        first = source.first()
+        state = _start(algorithm, lambda _: ((), first.data), outer, key)  # pyright: ignore[reportOptionalMemberAccess]
+    elif state is None:
         state = start(algorithm, source, outer, key)  # pyright: ignore[reportArgumentType]
-    done = 0 if fresh else state.learner.round
-    if isinstance(source, RecordedSource) and checks.is_concrete(done):
-        done = int(done)
-        if done + rounds > source.rounds:
-            raise ValueError(f"rounds={rounds} after {done} rounds done, but the recorded source has {source.rounds}.")
-    final, trace = _scan(algorithm, source, state, rounds, record)
-    _remark(state.learner, final.learner, rounds, trace)
+    plan = pieces.Plan(rounds, every, callback, progress)
+    is_mapped = isinstance(source, RecordedSource) and source.is_mapped
+    if plan.is_whole and rounds is not None and isinstance(source, AbstractSource) and not is_mapped:
+        final, trace = pieces.scan(algorithm, source, state, rounds, record)
+    else:
+        pieces.require_values(algorithm, source, state)
+        if isinstance(source, IterableSource):
+            parts = pieces.live(algorithm, source, first, state, plan, record)
+        else:
+            parts = (pieces.mapped if is_mapped else pieces.compiled)(algorithm, source, state, plan, record)
+        final, trace = plan.carry_out(parts)
+    _remark(state.learner, final.learner, trace)
     return final, trace
 
 
-def _remark(before: State, after: State, rounds: int, trace: Any) -> None:
+def _rounds_left(source: AbstractSource | IterableSource, done: Any, rounds: int | None) -> int | None:
+    """How many rounds to run: what was asked for, or what a recorded source has left."""
+    if rounds is not None:
+        checks.require_integer(rounds, "rounds", 1)
+    if isinstance(source, RecordedSource) and checks.is_concrete(done):
+        left = source.rounds - int(done)
+        if rounds is None and left > 0:
+            return left
+        if left < (rounds or 1):
+            raise ValueError(f"rounds={rounds} after {done} rounds done, but the recorded source has {source.rounds}.")
+    if rounds is None and not isinstance(source, IterableSource):
+        raise ValueError(f"run needs rounds: a {type(source).__name__} has no end.")
+    return rounds
+
+
+def _start(algorithm: Online, init: Callable[[Any], tuple[Any, Any]], outer: PyTree, key: Any) -> RunState:
+    checks.require_key(key, "key")
+    key_learner, key_source, key_first = jax.random.split(key, 3)
+    source_state, example = init(key_first)
+    return RunState(algorithm.init(outer, example, key_learner), source_state, _key_data(key_source))
+
+
+def _remark(before: State, after: State, trace: Any) -> None:
     """What deserves a sentence at the end of a run."""
     oscillating = jnp.zeros((), jnp.int32)
     if before.monitor is not None and after.monitor is not None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
     gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
-    traps.remark(rounds, after.skipped - before.skipped, oscillating, gradient_norm)
+    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, gradient_norm)
 
 
 @eqx.filter_jit
 def _init_source(source: AbstractSource, key: PRNGKeyArray) -> tuple[PyTree, Any]:
     return source.init(key)
-
-
-@eqx.filter_jit
-def _scan(
-    algorithm: Online, source: AbstractSource, state: RunState, rounds: int, record: Callable[[State, Info], Any]
-) -> tuple[RunState, Any]:
-    def one_round(state: RunState, _: None) -> tuple[RunState, Any]:
-        index = state.learner.round
-        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), index)
-        source_state, (data, problem) = next_round(source, state.source, index, state.learner, key)
-        learner, info = algorithm.step(state.learner, data, problem)
-        return RunState(learner, source_state, state.key), record(learner, info)
-
-    return jax.lax.scan(one_round, state, length=rounds)
 
 
 def _key_data(key: PRNGKeyArray) -> UInt32[Array, "words"]:

@@ -1,12 +1,13 @@
 """What hands out the data of a round: a function, a recording, or something with a state of its own."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks, traps
@@ -93,25 +94,34 @@ class RepeatedSource(AbstractSource):
 
 
 class RecordedSource(AbstractSource):
-    """A source given by arrays whose first axis is the round."""
+    """A source given by arrays whose first axis is the round.
+
+    Memory maps stay on disk: `run` reads them piece by piece, and checks the first round instead of all.
+    """
 
     data: Any
 
     def __init__(self, data: Any):
-        self.data = checks.as_arrays(data)
+        is_mapped = any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data))
+        self.data = data if is_mapped else checks.as_arrays(data)
         lengths = {path: jnp.shape(leaf)[:1] for path, leaf in checks.named_leaves(self.data, "data")}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise ValueError(f"All arrays of a recorded source need the same number of rounds, got {lengths}.")
-        if isinstance(data, Data):
+        if isinstance(data, Data) and not is_mapped:
             check_data(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.data))
 
     @property
     def rounds(self) -> int:
         return jax.tree.leaves(self.data)[0].shape[0]
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the data stay on disk."""
+        return any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(self.data))
+
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
         del key
-        return (), jax.tree.map(lambda leaf: leaf[0], self.data)
+        return (), checks.as_arrays(jax.tree.map(lambda leaf: leaf[0], self.data))
 
     def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
         del key, learner
@@ -124,6 +134,40 @@ class RecordedSource(AbstractSource):
             return jnp.where(round < self.rounds, value, jnp.asarray(jnp.nan, leaf.dtype))
 
         return state, Round(jax.tree.map(row, self.data))
+
+
+class IterableSource:
+    """Rounds that come from outside, one by one: `Data` or `Round`s of an iterable. Each is fetched when it is due.
+
+    Arrays are copied to the device: what a generator writes into its buffer afterwards changes nothing.
+    """
+
+    def __init__(self, rounds: Iterable[Any]):
+        self._rounds = iter(rounds)
+
+    def first(self) -> Round:
+        """The next round, which must exist."""
+        found = self.next()
+        if found is None:
+            raise ValueError("the iterable of rounds is empty, or used up; at least one round is needed.")
+        return found
+
+    def next(self) -> Round | None:
+        """None at the end."""
+        for value in self._rounds:
+            data, problem = value if isinstance(value, Round) else Round(value)
+            return Round(jax.tree.map(_on_device, data), problem)
+        return None
+
+
+def _on_device(leaf: Any) -> Array:
+    """A copy of an array, a number, or a tensor of another library (through DLPack)."""
+    if isinstance(leaf, jax.Array):
+        return leaf
+    if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.ndarray):
+        on_host = leaf.__dlpack_device__()[0] == 1  # kDLCPU
+        leaf = np.from_dlpack(leaf) if on_host else jnp.from_dlpack(leaf)
+    return jnp.array(leaf, jnp.result_type(leaf))
 
 
 class RoundNumbers(AbstractSource):
@@ -140,18 +184,25 @@ class RoundNumbers(AbstractSource):
         return state, Round(round)
 
 
-def as_source(source: Any) -> AbstractSource:
-    """What `run` takes, as an `AbstractSource`."""
-    if isinstance(source, AbstractSource):
+def as_source(source: Any) -> AbstractSource | IterableSource:
+    """What `run` takes, as a source."""
+    if isinstance(source, (AbstractSource, IterableSource)):
         return source
     if callable(source):
         return FunctionSource(source)
+    if isinstance(source, (list, Iterator)) or _is_loader(source):
+        return IterableSource(source)
     if jax.tree.leaves(source) and all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(source)):
         return RecordedSource(source)
     raise TypeError(
         "source must be a function (round, key) -> Data, a Data whose arrays have a leading axis over rounds, "
-        f"or an AbstractSource; got {source!r}."
+        f"an iterable of Data, or an AbstractSource; got {source!r}."
     )
+
+
+def _is_loader(source: Any) -> bool:
+    """Whether it is an iterable that is no pytree of arrays, such as a PyTorch DataLoader."""
+    return isinstance(source, Iterable) and jax.tree.leaves(source) == [source] and not hasattr(source, "shape")
 
 
 def next_round(

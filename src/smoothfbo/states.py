@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, NoReturn
 from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from smoothfbo.monitor import Monitor
+from smoothfbo.views.frames import trace_frame
 
 
 def _renamed(owner: str, old: str, new: str) -> property:
@@ -69,6 +70,14 @@ class Info(NamedTuple):
     finite: Bool[Array, "..."]
     skipped: Int[Array, "..."]
     oscillating: Bool[Array, "..."]
+
+    def to_pandas(self) -> Any:
+        """A trace as a pandas DataFrame: one row a round, one column a number.
+
+        Vectors take a column for each entry: `outer[0]`, or `outer.weight[0, 1]` for a λ with an entry "weight". The
+        index is `round`; where the trace has an axis over lanes before that of the rounds it is `lane` and `round`.
+        """
+        return trace_frame(self)
 
     hypergradient = _renamed("Info", "hypergradient", "gradient")
     used = _renamed("Info", "used", "smoothed")

@@ -83,10 +83,11 @@ def check_broadcast(
                 )
 
 
-def remark(rounds: int, skipped: Any, oscillating: Any, gradient_norm: Any) -> None:
+def remark(rounds: Any, skipped: Any, oscillating: Any, gradient_norm: Any) -> None:
     """Warn at the end of a run that stood still or worked against itself, where its numbers can be seen."""
-    if not checks.is_concrete((skipped, oscillating)) or jnp.shape(skipped):
+    if not checks.is_concrete((rounds, skipped, oscillating)) or jnp.shape(skipped):
         return
+    rounds = int(rounds)
     if 2 * int(skipped) > rounds:
         wrong = "hypergradient or update"
         if gradient_norm is not None:

@@ -438,7 +438,9 @@ def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path):
     process = command("resume", folder)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
-    assert command(*arguments, whole).wait(timeout=100) == 0
+    process = command(*arguments, whole)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
     same_run(whole, folder)
     assert not (folder / "progress").exists()
     assert (folder / "report.html").exists()

@@ -74,7 +74,7 @@ def records(returns):
         "round": np.tile([9, 19, 29], (len(returns), 1)), "return_mean": returns,
         "newest_return": returns / 2, "used_squares": returns * 0 + 2.0,
         "hypergradient_squares": returns * 0 + 3.0, "finite": finite, "reward_low": returns * 0 - 0.2,
-        "reward_high": returns * 0 + 0.1, "shown": np.zeros((*returns.shape, 5, 2)),
+        "clipped": returns / 100, "reward_high": returns * 0 + 0.1, "shown": np.zeros((*returns.shape, 5, 2)),
     }  # fmt: skip
 
 
@@ -97,6 +97,12 @@ def test_headlines_of_a_lane(tables):
     assert (first["final_return"], first["mean_return"], first["cumulative_return"]) == (3, 2, 6)
     assert (first["newest_return"], first["newest_late_return"]) == (1.5, 1)
     assert (first["proxy"], first["raw"]) == (6, 9)
+    assert first["clipped"] == pytest.approx(0.02)
+    long = measure.measure(program("fbo", "drifting", 1), {
+        name: np.concatenate([values[:, :1]] * 2 + [2 * values[:, :1]] * 98, axis=1)
+        for name, values in records([[1, 2, 3]]).items() if name not in ("shown", "finite")
+    } | {"shown": np.zeros((1, 100, 5, 2)), "finite": np.ones((1, 100), bool)})  # fmt: skip
+    assert long.tables["lanes"].iloc[0]["clipped"] == pytest.approx(0.02)  # without the first fiftieth
     assert lanes["frozen"].tolist() == [1, 0, 1, 0]
     assert rounds["cumulative_return"].tolist()[:3] == [1, 3, 6]
 

@@ -246,7 +246,9 @@ def test_bias_and_noise_given_the_fits_are_those_of_the_formula():
 
     reference = Reference(lane)
     warm = state.learner.estimator
-    inner, adjoint = (np.asarray(jax.vmap(fixed.bind(each.params))(reference.x), float)[:, 0] for each in warm)
+    inner, adjoint = (
+        np.asarray(jax.vmap(fixed.bind(each.params))(reference.x), float)[:, 0] for each in (warm.inner, warm.adjoint)
+    )
     products = np.stack([2 * (inner - reference.truth(6 - lag)) * adjoint for lag in range(3)])
     mean = products @ reference.probability / 3
     exact = reference.gradient(7, np.array([1.0, 0.5, 2.0]))

@@ -186,4 +186,5 @@ class Network(AbstractFunction):
     def descend(self, state: FunctionState, gradient: PyTree, **known: Any) -> FunctionState:
         """One update of the optimiser with a given gradient in θ; `known` is for optimisers that ask for more."""
         change, memory = update(self.optimiser, gradient, state.optimiser, state.params, **known)
-        return FunctionState(optax.apply_updates(state.params, change), memory)
+        with jax.numpy_dtype_promotion("standard"):  # rates may be float64 where parameters are float32
+            return FunctionState(optax.apply_updates(state.params, change), memory)

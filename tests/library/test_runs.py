@@ -1,0 +1,213 @@
+"""Long runs in pieces, live data and memory maps: the same bits as one scan, by one compiled program."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from problems import RIDGE_PROBLEM, linear, ridge_data
+from reference import Ridge
+
+import smoothfbo as sf
+
+OUTER = jnp.asarray([0.4, -0.7, 0.2])
+ROUNDS = 7
+EACH = [jax.tree.map(np.asarray, ridge_data(Ridge.draw(seed, n_in=12, n_out=9))) for seed in range(ROUNDS)]
+RECORDED = jax.tree.map(lambda *rows: np.stack(rows), *EACH)
+TRACED = []  # one entry whenever the inner loss is traced: nothing is added by a program that exists
+
+
+def inner_loss(outer, v, x, y):
+    TRACED.append(1)
+    return RIDGE_PROBLEM.inner_loss(outer, v, x, y)
+
+
+ALGORITHM = sf.Online(
+    sf.Problem(inner_loss, RIDGE_PROBLEM.outer_loss),
+    sf.Functional(linear(), linear(), batch_size=5),
+    optax.chain(sf.window_average(3), optax.sgd(0.1)),
+)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return sf.run(ALGORITHM, RECORDED, OUTER, rounds=ROUNDS, key=jax.random.key(3))
+
+
+def same(one, other, tolerance=0.0):
+    """In form, and in bits; a step that is compiled alone may round its last bit otherwise than in a scan."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert isinstance(a, jax.Array)
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def start(source, **options):
+    return sf.run(ALGORITHM, source, OUTER, key=jax.random.key(3), **options)
+
+
+def test_pieces_are_one_run(whole):
+    """3 + 3 + 1 rounds, by one program; then continued, by the same one."""
+    seen = []
+    found = start(RECORDED, rounds=ROUNDS, every=3, callback=lambda state, trace: seen.append((state, trace)))
+    same(found, whole)
+    assert [trace.round.tolist() for _, trace in seen] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [int(state.learner.round) for state, _ in seen] == [3, 6, 7]
+    before = len(TRACED)
+    state, first = start(RECORDED, rounds=4, every=3)
+    final, rest = sf.run(ALGORITHM, RECORDED, state=state, every=3)  # to the end of the recording
+    assert len(TRACED) == before
+    same(final, whole[0])
+    same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), whole[1])
+
+
+def test_a_callback_ends_a_run(whole):
+    state, trace = start(RECORDED, rounds=ROUNDS, every=3, callback=lambda state, trace: trace.round[-1] >= 3)
+    assert trace.round.tolist() == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(trace.outer, whole[1].outer[:6])
+    assert int(state.learner.round) == 6
+
+
+def test_an_iterable_is_the_recorded_run(whole):
+    """A list, a generator that writes into one buffer, and one that is continued: one compiled step for all."""
+    found = start(EACH)
+    same(found, whole, 1e-12)
+    before, buffer = len(TRACED), jax.tree.map(np.copy, EACH[0])
+
+    def overwriting():
+        for data in EACH:
+            jax.tree.map(np.copyto, buffer, data)
+            yield buffer
+
+    same(start(overwriting(), every=2), found)
+    source = iter([sf.Round(data) for data in EACH])
+    state, first = start(source, rounds=2)
+    assert next(source).data is EACH[2]  # nothing was fetched that was not used
+    final, rest = sf.run(ALGORITHM, iter(EACH[2:]), state=state, rounds=5)
+    assert len(TRACED) == before
+    same(final, found[0])
+    same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), found[1])
+
+
+def test_an_iterable_that_ends_stops_or_raises():
+    with pytest.warns(UserWarning, match="the iterable ended after 2 of rounds=5 rounds"):
+        _, trace = start(iter(EACH[:2]), rounds=5)
+    assert trace.round.tolist() == [0, 1]
+
+    def broken():
+        yield from EACH[:3]
+        raise OSError("the sensor is gone")
+
+    with pytest.raises(OSError, match="the sensor is gone"):
+        start(broken())
+    closed = []
+
+    def endless():
+        try:
+            while True:
+                yield EACH[0]
+        finally:
+            closed.append(True)
+
+    source = endless()
+    _, trace = start(source, every=2, callback=lambda state, trace: True)
+    assert len(trace.round) == 2
+    source.close()
+    assert closed
+    with pytest.raises(ValueError, match="the iterable of rounds is empty"):
+        start([])
+    with pytest.raises(TypeError, match="start would use up the first round of an iterable"):
+        sf.start(ALGORITHM, iter(EACH), OUTER, jax.random.key(0))
+
+
+def test_a_problem_of_its_own_in_a_live_round():
+    doubled = sf.Problem(lambda outer, v, x, y: 2 * inner_loss(outer, v, x, y), RIDGE_PROBLEM.outer_loss)
+    _, usual = start(EACH[:2])
+    _, trace = start([EACH[0], sf.Round(EACH[1], doubled)])
+    np.testing.assert_array_equal(trace.inner_loss[0], usual.inner_loss[0])
+    assert abs(trace.inner_loss[1] - usual.inner_loss[1]) > 1e-3
+
+
+class Watched(np.memmap):
+    """A memory map that tells which rounds were read."""
+
+    read: list
+
+    def __getitem__(self, index):
+        if isinstance(index, (slice, int)):
+            type(self).read.append(index)
+        return super().__getitem__(index)
+
+
+def test_of_a_memory_map_only_the_pieces_are_read(tmp_path, monkeypatch, whole):
+    """Sparse files of 4 GiB each, of which seven rounds are written; more would take minutes, and the memory."""
+
+    def on_disk(path, rows):
+        rounds = 2**32 // rows[0].nbytes
+        file = Watched(tmp_path / path, rows.dtype, "w+", shape=(rounds, *rows.shape[1:]))
+        np.ndarray.__setitem__(file, slice(0, len(rows)), rows)
+        return file
+
+    Watched.read = []
+    names = iter("abcdefgh")
+    leaves, structure = jax.tree.flatten(RECORDED)
+    data = jax.tree.unflatten(structure, [on_disk(next(names), leaf) for leaf in leaves])
+    shortest = min(len(leaf) for leaf in jax.tree.leaves(data))
+    data = jax.tree.map(lambda leaf: np.ndarray.__getitem__(leaf, slice(0, shortest)), data)
+    Watched.read = []
+    of_a_round = sum(leaf.nbytes for leaf in jax.tree.leaves(EACH[0]))
+    monkeypatch.setattr("smoothfbo.pieces.MAPPED_BYTES", 3 * of_a_round)
+    state, first = start(data, rounds=5)
+    assert {str(each) for each in Watched.read} == {"0", "slice(0, 3, None)", "slice(3, 5, None)"}
+    final, rest = sf.run(ALGORITHM, data, state=state, rounds=2, every=3)
+    assert "slice(5, 7, None)" in {str(each) for each in Watched.read}
+    same(final, whole[0])
+    same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), whole[1])
+
+
+def test_tensors_come_through_dlpack(whole):
+    """Whatever exports DLPack; PyTorch's tensors are tested where PyTorch is installed."""
+
+    class Tensor:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    same(start(jax.tree.map(Tensor, data) for data in EACH), whole, 1e-12)
+
+
+def test_tensors_of_pytorch(whole):
+    torch = pytest.importorskip("torch")
+    rounds = [jax.tree.map(torch.from_numpy, data) for data in EACH]
+    loader = torch.utils.data.DataLoader(rounds, batch_size=None, shuffle=False)
+    same(start(loader), whole, 1e-12)
+
+
+def test_pieces_cannot_be_traced_and_say_so(as_users_call):
+    for options in ({"every": 2}, {"progress": True}, {"callback": print}):
+        with pytest.raises(TypeError, match="cannot be traced by jit or vmap"):
+            jax.vmap(lambda key, options=options: sf.run(ALGORITHM, RECORDED, OUTER, rounds=2, key=key, **options))(
+                jax.random.split(jax.random.key(0), 2)
+            )
+    with pytest.raises(ValueError, match="every must be an integer >= 1, got every=0"):
+        start(RECORDED, rounds=2, every=0)
+    with pytest.raises(TypeError, match="callback must be a function of state and trace, got 3"):
+        start(RECORDED, rounds=2, callback=3)
+    with pytest.raises(ValueError, match="run needs rounds: a FunctionSource has no end"):
+        start(lambda round, key: EACH[0])
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["rich", "no rich"])
+def test_progress_says_how_fast_and_how_long(capsys, monkeypatch, installed, whole):
+    if not installed:
+        monkeypatch.setattr("smoothfbo.views.progress.find_spec", lambda name: None)
+    same(start(RECORDED, rounds=ROUNDS, every=3, progress=True), whole)
+    shown = capsys.readouterr().err
+    assert "rounds/s" in shown
+    assert "7" in shown
