@@ -185,7 +185,7 @@ def test_the_map_compares_each_at_its_own_best_rate():
     seeds = [*config.tuning, *config.fresh]
     rows = {("fbo", 1.0): 4.0, ("fbo", 2.0): 2.0, ("smooth-fbo", 1.0): 3.0, ("smooth-fbo", 2.0): 6.0}
     place = {"noise": 1.0, "period": 5.0}
-    lanes = [frame([gap] * 5, seeds, rate, method, **place) for (method, rate), gap in rows.items()]
+    lanes = [frame([gap + 1] * 2 + [gap] * 3, seeds, rate, method, **place) for (method, rate), gap in rows.items()]
     lanes = pd.concat(lanes, ignore_index=True)
     ratios = {cell["rate"]: cell["ratio"]["mean"] for cell in cells(config, lanes)}
     assert ratios == {None: 1.5, 1.0: 0.75, 2.0: 3.0}

@@ -33,7 +33,7 @@ class ArenaConfig:
     """The first of them."""
     tuning_seeds: int = 4
     """Seeds, from 10000 on, that choose each method's setting."""
-    trials: int = 24
+    trials: int = 20
     """Settings that every method may try on a problem. Methods without a window try more rates instead."""
     record_every: int = 10
     """Every how many rounds the exact objective and its gradient are evaluated."""
