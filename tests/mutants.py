@@ -43,6 +43,8 @@ MUTATIONS = [
     ("hypergradients/replayed.py", "% jnp.minimum(state.rounds + 1, window)", "% window", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "optax.tree.where(usable, (history, rounds), (state.history, state.rounds))", "history, rounds", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)", "jnp.where(state.rounds + 1 == slots, 0, state.rounds + 1)", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "_Chosen(functions, jnp.argmin(state.losses))", "_Chosen(functions, jnp.argmax(state.losses))", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "new = jnp.stack([loss(warm) for warm in state.estimators])", "new = jnp.stack([loss(warm) for warm in state.estimators[::-1]])", "library/test_replayed.py"),
     ("adaptive.py", "-inner_product(gradient, direction) / jnp.where", "inner_product(gradient, direction) / jnp.where", "library/test_adaptive.py"),
     ("adaptive.py", "own = gradients[0]", "own = gradients[-1]", "library/test_adaptive.py"),
     ("adaptive.py", "kept * state.squares + (1 - kept) * means", "means", "library/test_adaptive.py"),

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from problems import RIDGE_PROBLEM, linear, ridge_data
-from reference import Ridge
+from reference import Ridge, features, outer_loss
 
 import smoothfbo as sf
 
@@ -17,9 +17,10 @@ DATA = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(ridge_data(ridge) for r
 
 
 def joined(rounds):
-    """One round with the data of several."""
+    """One round with the data of several: rounds, or their numbers."""
+    parts = [RIDGES[each] if isinstance(each, int) else each for each in rounds]
     arrays = {
-        name: np.concatenate([getattr(RIDGES[t], name) for t in rounds])
+        name: np.concatenate([getattr(part, name) for part in parts])
         for name in ("x_in", "y_in", "group", "x_out", "y_out")
     }
     return dataclasses.replace(RIDGES[0], **arrays)
@@ -68,7 +69,34 @@ def test_several_windows_are_candidates_and_the_longest_is_the_gradient(key):
     np.testing.assert_array_equal(estimate.gradient, estimate.candidates[-1])
     theta = joined(range(2, 6)).solution(np.asarray(outer))
     np.testing.assert_allclose(state.inner.params, theta, rtol=1e-9)
-    np.testing.assert_allclose(estimator.predictor(state)(jnp.array([0.5, 0.1])), theta @ [1, 0.5, np.sin(0.1)])
+
+
+def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
+    """The mean outer loss on data not yet seen, recomputed in NumPy; on drifting targets short windows win."""
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 4))
+    outer = np.array([0.3, -0.2, 0.1])
+    for drift, winner in ((0.0, None), (3.0, 0)):
+        ridges = [
+            dataclasses.replace(ridge, y_in=ridge.y_in + drift * t, y_out=ridge.y_out + drift * t)
+            for t, ridge in enumerate(RIDGES)
+        ]
+        state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(ridges[0]), key)
+        call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
+        losses, thetas = None, np.zeros((3, 3))
+        for t, ridge in enumerate(ridges):
+            v = features(ridge.x_out) @ thetas.T
+            new = np.mean(outer_loss(outer, v, ridge.y_out[:, None]), axis=0)
+            losses = new if losses is None else 0.9 * losses + 0.1 * new
+            _, state = call(state, ridge_data(ridge))
+            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (1, 2, 4)]
+            thetas = np.stack([joined(rounds).solution(outer) for rounds in kept])
+        np.testing.assert_allclose(state.losses, losses, rtol=1e-9)
+        best = int(np.argmin(losses))
+        assert winner in (None, best)
+        x = np.array([[0.5, 0.1], [1.0, 2.0]])
+        predicted = sf.batched(estimator.predictor(state))(jnp.asarray(x))
+        np.testing.assert_allclose(predicted, features(x) @ thetas[best], rtol=1e-9)
+        np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
 
 
 def test_a_round_that_is_not_finite_is_skipped_and_not_kept(key):

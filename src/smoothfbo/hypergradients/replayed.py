@@ -7,11 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
+from smoothfbo.batching import batched
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
 from smoothfbo.samples import Data
+
+MEMORY = 0.9  # share of the old mean in the running mean of outer losses
 
 
 class ReplayState(NamedTuple):
@@ -20,6 +23,7 @@ class ReplayState(NamedTuple):
     estimators: tuple[PyTree, ...]
     history: Data  # the last n rounds, slot t mod n
     rounds: Int[Array, ""]  # stored so far, and once the ring of n slots is full, n + (rounds mod n)
+    losses: Float[Array, " windows"] | None  # running means of the outer loss on data not yet seen; None: one window
 
     @property
     def inner(self) -> Any:
@@ -38,6 +42,8 @@ class Replayed(AbstractEstimator):
 
     Several windows, e.g. (1, 4, 16), give one estimate each, with warm states of their own. `gradient` is that of the
     longest window; all of them are the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use.
+    Predictions are those of the inner function that had the smallest outer loss in the last ten rounds or so, each time
+    on outer samples that it had not seen.
 
     **Arguments:**
 
@@ -80,6 +86,7 @@ class Replayed(AbstractEstimator):
             tuple(self.estimator.init(problem, outer, data, each) for each in keys),
             jax.tree.map(lambda leaf: jnp.zeros((self.windows[-1], *jnp.shape(leaf)), jnp.result_type(leaf)), data),
             jnp.zeros((), jnp.int32),
+            jnp.zeros(len(self.windows)) if len(self.windows) > 1 else None,
         )
 
     def __call__(
@@ -103,12 +110,41 @@ class Replayed(AbstractEstimator):
         # One bad value would spoil the next w rounds.
         usable = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(data)]))
         history, rounds = optax.tree.where(usable, (history, rounds), (state.history, state.rounds))
-        candidates = tuple(each.gradient for each in estimates) if len(estimates) > 1 else None
-        estimate = estimates[-1]._replace(candidates=candidates)
-        return estimate, ReplayState(tuple(warm), history, rounds)
+        if state.losses is None:
+            return estimates[0], ReplayState(tuple(warm), history, rounds, None)
+        losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
+        estimate = estimates[-1]._replace(candidates=tuple(each.gradient for each in estimates))
+        return estimate, ReplayState(tuple(warm), history, rounds, losses)
+
+    def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, " windows"]:
+        """With what the inner functions of before say about the outer samples of this round."""
+
+        def loss(warm: PyTree) -> Array:
+            return problem.outer_mean(outer, batched(self.estimator.predictor(warm))(data.outer.x), data.outer)
+
+        new = jnp.stack([loss(warm) for warm in state.estimators]).astype(jnp.result_type(float))
+        new = jnp.where(jnp.isfinite(new), new, jnp.inf)
+        return jnp.where(state.rounds == 0, new, MEMORY * state.losses + (1 - MEMORY) * new)
 
     def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:
-        return self.estimator.predictor(state.estimators[-1])
+        functions = tuple(self.estimator.predictor(each) for each in state.estimators)
+        return functions[0] if state.losses is None else _Chosen(functions, jnp.argmin(state.losses))
+
+
+class _Chosen(eqx.Module):
+    """One of several functions."""
+
+    functions: tuple[Callable[[PyTree], PyTree], ...]
+    index: Int[Array, ""]
+
+    def __call__(self, x: PyTree) -> PyTree:
+        return self._pick([function(x) for function in self.functions])
+
+    def batch(self, xs: PyTree) -> PyTree:
+        return self._pick([batched(function)(xs) for function in self.functions])
+
+    def _pick(self, values: list[PyTree]) -> PyTree:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.index], *values)
 
 
 def _joined(rounds: Array) -> Array:
