@@ -78,6 +78,12 @@ def test_what_does_not_fit_or_is_damaged_is_refused(tmp_path):
         sf.load(path, None, {**state, "a": jnp.zeros(3, jnp.float32)})
     with pytest.raises(ValueError, match=r"there state.*, here nothing more"):
         sf.load(path, None, {"a": state["a"], "b": state["b"]})
+    with np.load(path) as file:
+        entries = {name: file[name] for name in file.files}
+    with (tmp_path / "changed").open("wb") as changed:  # a valid archive, with other numbers
+        np.savez(changed, **{**entries, "0": entries["0"] + np.uint8(1)})
+    with pytest.raises(ValueError, match="its digest does not fit its content"):
+        sf.load(tmp_path / "changed", None, state)
     content = bytearray(path.read_bytes())
     place = content.rindex(np.ones(2, jnp.bfloat16).tobytes())
     content[place] ^= 1
