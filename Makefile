@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check lint format numerics stress mutants bench bench-quick docs clean
+.PHONY: demo test thorough check lint format numerics stress mutants bench bench-quick docs clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
 
 # Two processes: most of the time goes into compiling, which uses one core.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not thorough"
 
 # An answer within a minute: format, lint, types, and the tests that compile little.
 check: lint
@@ -20,6 +20,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+# Further variants of what `make test` covers already: more estimators, methods and sizes.
+thorough: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
 
 # The numerical tests with the compiler's optimisations on, as users have them (`make test` leaves them out: most of the
 # time goes into compiling).

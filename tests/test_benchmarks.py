@@ -50,7 +50,7 @@ def networks(learner, stream, state):
         yield from layers(network, vector, stream.model.network.sizes)
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_measured_program_goes_on(monkeypatch, lanes):
     monkeypatch.setattr(study, "CONFIG", CONFIG)
     measured = study.smoothfbo("fbo", lanes, 5)

@@ -61,7 +61,19 @@ def algorithm_of(name):
     return sf.Online(RIDGE_PROBLEM, ESTIMATORS[name](), optax.chain(sf.window_average(2), optax.adam(0.1)))
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+KINDS = (
+    "functional, linear",
+    "functional, corrected",
+    "implicit, conjugate gradients",
+    "storm",
+    "re-evaluated",
+    "unrolled",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in KINDS else pytest.param(name, marks=pytest.mark.thorough) for name in ESTIMATORS]
+)
 def test_padding_counts_nowhere(name, key):
     """Three rounds: gradients, losses, residuals and the whole state, whatever stands in the padding."""
     algorithm = algorithm_of(name)

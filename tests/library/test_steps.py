@@ -109,7 +109,8 @@ def test_a_potential_of_the_user():
 
 
 def test_negative_weights_are_skipped_and_normalised_steps_are_optax():
-    _, trace = steps_of(sf.bregman_descent(0.1, "entropy"), -START)
+    with pytest.warns(UserWarning, match="8 of 8 rounds were skipped"):
+        _, trace = steps_of(sf.bregman_descent(0.1, "entropy"), -START)
     assert not trace.finite.any()
     np.testing.assert_allclose(trace.outer, np.tile(-START, (8, 1)))
     outers, trace = steps_of(optax.chain(sf.window_average(3), optax.normalize_by_update_norm(), optax.sgd(0.1)))

@@ -99,6 +99,7 @@ def test_a_block_waits_until_its_last_target_is_known(horizon):
     assert blocks_until_known(horizon, 8) == 19 - known[-1]
 
 
+@pytest.mark.thorough
 def test_far_ahead_is_harder_than_near(tmp_path):
     """The level is a random walk and nothing announces it: H rows ahead the error is H and the noise of the level."""
     random = np.random.default_rng(1)

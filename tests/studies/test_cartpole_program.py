@@ -48,7 +48,15 @@ def test_rates_fall_linearly_to_their_last_share():
         np.testing.assert_allclose(sizes, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("method", [name for name in STUDIED if not find(name).is_smoothed] + ["smooth-fbo"])
+@pytest.mark.parametrize(
+    "method",
+    ["fbo", "smooth-fbo"]
+    + [
+        pytest.param(name, marks=pytest.mark.thorough)
+        for name in (*STUDIED, "corrected-fbo")
+        if name != "fbo" and not find(name).is_smoothed
+    ],
+)
 def test_every_method_solves_the_probe(method):
     stream = Replay(
         Probe(),
