@@ -304,3 +304,36 @@ def test_where_the_true_regret_falls():
     for window in (250, 500):
         value = claim_of("cosine_used", window, "jumps", "cosine − 1")["value"]
         assert f"by {value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]" in page
+
+
+# The arena
+
+
+def gap_cell(value):
+    return f"{value['mean']:.3g} [{value['low']:.3g}, {value['high']:.3g}]"
+
+
+@pytest.mark.parametrize("method", ["recommended", "fbo", "smooth-fbo", "mixed-fbo", "replayed-fbo", "sobow", "exact"])
+def test_the_arenas_table(method):
+    """A row of the table: gaps, and costs where there are any."""
+    rows = {row["problem"]: row for row in stored("arena_quick")["board"] if row["method"] == method}
+    cells = " | ".join(gap_cell(rows[name]["gap"]) for name in ("sources", "instruments", "families"))
+    page = text_of("arena.md")
+    label = f"*{find(method).label}*" if find(method).is_reference else find(method).label
+    assert f"| {label} | {cells} |" in page
+    costs = " / ".join(f"{rows[name]['cost_to_fbo']:.2g}" for name in ("sources", "instruments", "families"))
+    assert f"| {costs} |" in page
+
+
+def test_what_the_arena_says_of_the_recommended_method():
+    rows = {row["problem"]: row for row in stored("arena_quick")["board"] if row["method"] == "recommended"}
+    assert rows["sources"]["to_best"]["mean"] == 1
+    page = text_of("arena.md")
+    for name in ("instruments", "families"):
+        value = rows[name]["to_best"]
+        assert f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" in page
+    assert rows["families"]["to_fbo"]["low"] > 1
+    for row in stored("arena_quick")["correlations"]:
+        value = row["spearman_gap"]
+        text = f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]".replace("-", "−")
+        assert text in page, text

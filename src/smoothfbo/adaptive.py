@@ -12,6 +12,7 @@ from smoothfbo.algebra import inner_product, norm, squared_norm
 from smoothfbo.types import Number
 
 SMALLEST, LARGEST = 1e-6, 1e3  # a length, relative to the scale of λ_0
+FEW = 10  # coordinates; where there are more, the first move is no longer for it
 
 
 class AdaptiveState(NamedTuple):
@@ -49,7 +50,9 @@ def adaptive_steps(
 
     **Arguments:**
 
-    - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0).
+    - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0), and
+      less where λ has more than ten coordinates, so that the move as a whole is no longer. All coordinates share one
+      length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
     - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 0.3/√(1 + t).
     - `memory`: share of the old mean in the running mean of squares.
@@ -70,10 +73,11 @@ def adaptive_steps(
         def zeros() -> PyTree:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
 
+        first = jnp.asarray(length, number) * scale * min(1.0, (FEW / _size(params)) ** 0.5)
         return AdaptiveState(
             rounds=jnp.zeros((), jnp.int32),
             scale=scale,
-            lengths=jnp.full(candidates, jnp.asarray(length, number) * scale / candidates),
+            lengths=jnp.full(candidates, first / candidates),
             squares=jnp.zeros(candidates, number),
             directions=tuple(zeros() for _ in range(candidates)),
             before=jax.tree.map(jnp.array, params),
@@ -81,7 +85,13 @@ def adaptive_steps(
         )
 
     def update(
-        updates: PyTree, state: AdaptiveState, params: PyTree | None = None, *, candidates: Any = None, **others: Any
+        updates: PyTree,
+        state: AdaptiveState,
+        params: PyTree | None = None,
+        *,
+        candidates: Any = None,
+        grad: PyTree | None = None,
+        **others: Any,
     ) -> tuple[PyTree, AdaptiveState]:
         del others
         if params is None:
@@ -89,8 +99,14 @@ def adaptive_steps(
         gradients = (updates,) if candidates is None else tuple(candidates)
         if len(gradients) != len(state.directions):
             raise ValueError(
-                f"adaptive_steps was made for candidates={len(state.directions)}, but the estimator gives "
-                f"{len(gradients)}: write adaptive_steps(candidates={len(gradients)})."
+                f"adaptive_steps was made for candidates={len(state.directions)}, but gets {len(gradients)} from the "
+                f"estimator: write adaptive_steps(candidates={len(gradients)}), and nothing around it that does not "
+                "pass them on, such as optax.MultiSteps."
+            )
+        if candidates is not None and not _is_untouched(updates, grad):
+            raise ValueError(
+                "adaptive_steps takes the gradients of all windows as the estimator gives them, so nothing may change "
+                "the gradient before it: write adaptive_steps alone, without a chain or a mask."
             )
         own = gradients[0]
         number = state.lengths.dtype
@@ -132,6 +148,14 @@ def _made(state: AdaptiveState, params: PyTree) -> list[PyTree]:
 
     shares = jax.tree.map(share, params, state.before, move)
     return [jax.tree.map(jnp.multiply, direction, shares) for direction in state.directions]
+
+
+def _is_untouched(updates: PyTree, grad: PyTree | None) -> bool:
+    """Whether the gradient is the very one that the loop has: then no transformation came before."""
+    if grad is None:
+        return True
+    ours, theirs = jax.tree.leaves(updates), jax.tree.leaves(grad)
+    return len(ours) == len(theirs) and all(one is other for one, other in zip(ours, theirs, strict=True))
 
 
 def _combined(lengths: Float[Array, " candidates"], directions: tuple[PyTree, ...]) -> PyTree:

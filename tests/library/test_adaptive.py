@@ -81,6 +81,12 @@ def test_the_first_length_is_in_units_of_the_outer_variable():
         np.testing.assert_allclose(np.sqrt(np.mean((path[1] - path[0]) ** 2)), expected, rtol=1e-9)
 
 
+def test_the_first_move_is_no_longer_for_many_coordinates():
+    gradients = np.random.default_rng(0).normal(size=(1, 1, 1000))
+    path, _ = moved(gradients, np.zeros(1000))
+    np.testing.assert_allclose(np.linalg.norm(path[1]), 0.03 * np.sqrt(10), rtol=1e-9)
+
+
 def test_skipped_rounds_change_nothing():
     """A zero gradient neither moves λ nor the lengths, and the next round does not judge a move that was not made."""
     gradients = draw()
@@ -142,6 +148,9 @@ def test_candidates_come_from_replay_through_the_loop(key):
     assert not np.array_equal(trace.smoothed, trace.gradient)
     lengths = final.learner.optimiser.lengths
     assert float(lengths[1]) > float(lengths[0])  # the longer window has less noise, and nothing drifts
+    chain = optax.chain(optax.clip(1e-3), sf.adaptive_steps(candidates=2))
+    with pytest.raises(ValueError, match="nothing may change the gradient before it"):
+        sf.run(sf.Online(problem, estimator, chain), source, jnp.zeros(()), rounds=1, key=key)
     with pytest.raises(ValueError, match=r"write adaptive_steps\(candidates=2\)"):
         sf.run(sf.Online(problem, estimator, sf.adaptive_steps()), source, jnp.zeros(()), rounds=1, key=key)
 

@@ -1,9 +1,11 @@
 """The recommended algorithm: what it is made of, and that it follows answers that move without a rate to choose."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from problems import RIDGE_PROBLEM, linear
 
 import smoothfbo as sf
@@ -35,6 +37,38 @@ def test_it_is_a_composition_of_the_parts(key):
     assert isinstance(algorithm, sf.Online)
     assert jax.tree.structure(algorithm.estimator) == jax.tree.structure(estimator)
     assert algorithm.project is project
+
+
+def test_a_network_is_corrected_and_does_not_run_away(key):
+    """λ scales the targets, and the answer is 1. Trained alone the network lags behind, and the steps grow for ever."""
+
+    def source(round, key):
+        x = jax.random.normal(key, (2, 32, 2))
+        inner, outer = (sf.Samples(each, jnp.sin(each[:, 0])) for each in x)
+        return sf.Data(inner, outer)
+
+    problem = sf.Problem(lambda outer, v, x, y: (v - outer * y) ** 2, lambda outer, v, x, y: (v - y) ** 2)
+    network = sf.Network(lambda key: eqx.nn.MLP(2, "scalar", 8, 1, jax.nn.gelu, key=key), optax.adam(3e-3), steps=2)
+    _, trace = sf.run(sf.smooth_fbo(problem, network), source, jnp.zeros(()), rounds=300, key=key)
+    np.testing.assert_allclose(trace.outer[100:], 1.0, atol=0.5)
+    np.testing.assert_allclose(trace.outer[200:].mean(), 1.0, atol=0.1)
+    pair = sf.Network.from_pair(lambda key, x: jnp.zeros(2), lambda params, x: params @ x, optax.sgd(0.1), 1)
+    with pytest.raises(ValueError, match="smooth_fbo needs an inner function that is solved in every round"):
+        sf.smooth_fbo(problem, pair)
+
+
+def test_a_round_whose_own_gradient_is_not_finite_is_skipped(key):
+    """Fewer samples than features: window 1 has no solution, and must not stand still unnoticed."""
+
+    def source(round, key):
+        x = jax.random.normal(key, (2, 4, 8))
+        return sf.Data(sf.Samples(x[0], x[0, :, 0]), sf.Samples(x[1], x[1, :, 0]))
+
+    problem = sf.Problem(lambda outer, v, x, y: (v - outer * y) ** 2, lambda outer, v, x, y: (v - y) ** 2)
+    algorithm = sf.smooth_fbo(problem, sf.Linear(lambda x: x), windows=(1, 4))
+    with pytest.warns(UserWarning, match="rounds were skipped"):
+        _, trace = sf.run(algorithm, source, jnp.zeros(()), rounds=12, key=key)
+    assert not trace.finite.any()
 
 
 def test_untuned_it_is_no_worse_than_the_best_rate_of_fbo():

@@ -120,8 +120,14 @@ def test_bad_windows_and_data(key):
         sf.Replayed(estimator, (4, 1))
     with pytest.raises(ValueError, match="the first must be 1"):
         sf.Replayed(estimator, (2, 4))
-    with pytest.raises(TypeError, match="estimator must be one such as"):
-        sf.Replayed(3, 2)
-    oracle = sf.Oracle(lambda outer, data, key: outer)
+    for wrong in (3, sf.Oracle(lambda outer, data, key: outer), sf.Replayed(estimator, 2)):
+        with pytest.raises(TypeError, match="estimator must be one such as"):
+            sf.Replayed(wrong, 2)
     with pytest.raises(TypeError, match=r"Replayed keeps the samples of a smoothfbo\.Data"):
-        sf.Replayed(oracle, 2).init(None, jnp.zeros(3), jnp.zeros(()), key)
+        sf.Replayed(estimator, 2).init(None, jnp.zeros(3), jnp.zeros(()), key)
+    # rounds of other sizes would be mixed
+    data, smaller = ridge_data(RIDGES[0]), jax.tree.map(lambda leaf: leaf[:7], ridge_data(RIDGES[1]))
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Replayed(estimator, 2), optax.sgd(0.1))
+    state = algorithm.init(jnp.zeros(3), data, key)
+    with pytest.raises(ValueError, match=r"Replayed needs rounds of one form.*\[40,2\].*\[7,2\]"):
+        algorithm.step(state, smaller)

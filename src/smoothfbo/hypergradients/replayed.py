@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.batching import batched
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
+from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.samples import Data
 
 MEMORY = 0.9  # share of the old mean in the running mean of outer losses
@@ -51,6 +52,9 @@ class Replayed(AbstractEstimator):
     - `window`: w ≥ 1, or several, in increasing order and from 1 on. With w = 1 the estimator sees what it sees
       without replay.
 
+    All rounds must have the same shapes: `pad` ragged ones to one size. Losses in the trace are those of the function
+    that predicts, on the data of the round alone.
+
     Memory: the data of the longest window. Time: a call of the estimator for each window, on w times the data. Before w
     rounds have been seen, those that have been are repeated. A round with values that are not finite is skipped and not
     kept. Where the losses change from round to round (`Round.problem`), old data are judged by the newest ones.
@@ -60,8 +64,8 @@ class Replayed(AbstractEstimator):
     windows: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, estimator: AbstractEstimator, window: int | Sequence[int]):
-        if not isinstance(estimator, AbstractEstimator):
-            raise TypeError(f"estimator must be one such as Functional(...), got {estimator!r}.")
+        if not isinstance(estimator, AbstractEstimator) or isinstance(estimator, (Oracle, Replayed)):
+            raise TypeError(f"estimator must be one such as Functional(...), got {type(estimator).__name__}.")
         windows = tuple(window) if isinstance(window, Sequence) else (window,)
         for each in windows:
             checks.require_integer(each, "window", 1)
@@ -92,6 +96,12 @@ class Replayed(AbstractEstimator):
     def __call__(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, ReplayState]:
+        kept = jax.tree.map(lambda leaf: leaf[0], state.history)
+        if not checks.same_shapes(data, kept):
+            raise ValueError(
+                "Replayed needs rounds of one form, because it joins them: pad all to one size (smoothfbo.pad). The "
+                f"first had {checks.describe(kept)}, this one has {checks.describe(data)}."
+            )
         slots = self.windows[-1]
         slot = state.rounds % slots
         history = jax.tree.map(
@@ -110,11 +120,18 @@ class Replayed(AbstractEstimator):
         # One bad value would spoil the next w rounds.
         usable = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(data)]))
         history, rounds = optax.tree.where(usable, (history, rounds), (state.history, state.rounds))
-        if state.losses is None:
-            return estimates[0], ReplayState(tuple(warm), history, rounds, None)
-        losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
-        estimate = estimates[-1]._replace(candidates=tuple(each.gradient for each in estimates))
-        return estimate, ReplayState(tuple(warm), history, rounds, losses)
+        losses = None
+        if state.losses is not None:
+            losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
+        following = ReplayState(tuple(warm), history, rounds, losses)
+        # The losses are those on the data of this round alone, as with every other estimator.
+        predict = batched(self.predictor(following))
+        estimate = estimates[-1]._replace(
+            inner_loss=problem.inner_mean(outer, predict(data.inner.x), data.inner),
+            outer_loss=problem.outer_mean(outer, predict(data.outer.x), data.outer),
+            candidates=tuple(each.gradient for each in estimates) if len(estimates) > 1 else None,
+        )
+        return estimate, following
 
     def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, " windows"]:
         """With what the inner functions of before say about the outer samples of this round."""
@@ -123,7 +140,8 @@ class Replayed(AbstractEstimator):
             return problem.outer_mean(outer, batched(self.estimator.predictor(warm))(data.outer.x), data.outer)
 
         new = jnp.stack([loss(warm) for warm in state.estimators]).astype(jnp.result_type(float))
-        new = jnp.where(jnp.isfinite(new), new, jnp.inf)
+        # What is not finite counts as ten times the worst of the others: bad, and forgotten some time.
+        new = jnp.where(jnp.isfinite(new), new, 10 * jnp.max(jnp.where(jnp.isfinite(new), jnp.abs(new), 0)))
         return jnp.where(state.rounds == 0, new, MEMORY * state.losses + (1 - MEMORY) * new)
 
     def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:

@@ -81,8 +81,11 @@ def recommended(testbed: Any, rate: Number, window: Window) -> Online:
     del window
     if testbed.problem() is None:
         return Online(None, testbed.oracle(), adaptive_steps(rate), project=testbed.project)
-    function, adjoint = solved_or_trained(testbed)
-    return smooth_fbo(testbed.problem(), function, adjoint=adjoint, project=testbed.project, length=rate)
+    try:
+        function = testbed.linear()
+    except NotImplementedError:
+        function = inner(testbed)
+    return smooth_fbo(testbed.problem(), function, project=testbed.project, length=rate)
 
 
 def solved(testbed: Any) -> tuple[Linear, Linear]:
