@@ -135,6 +135,7 @@ class Replayed(AbstractEstimator):
 
     def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, " windows"]:
         """With what the inner functions of before say about the outer samples of this round."""
+        assert state.losses is not None
 
         def loss(warm: PyTree) -> Array:
             return problem.outer_mean(outer, batched(self.estimator.predictor(warm))(data.outer.x), data.outer)
