@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import optax
+import pytest
 import reference
 
 import smoothfbo as sf
@@ -40,3 +41,8 @@ def trained_linear(steps: int, rate: float = 0.5, ridge: float = 0.1, **options)
     """The same family of functions as `linear`, as an (init, apply) pair trained by gradient descent."""
     init, apply = (lambda key, x: jnp.zeros(3)), (lambda params, x: params @ phi(x))
     return sf.Network.from_pair(init, apply, optax.sgd(rate), steps, penalty=half_squares(ridge), **options)
+
+
+def marked(names, thorough):
+    """These names as parameters of a test; some are for `make thorough`."""
+    return [pytest.param(name, marks=pytest.mark.thorough) if name in thorough else name for name in names]

@@ -44,8 +44,14 @@ def test_the_page_says_the_result_first(tmp_path):
 
 
 @needs_browser
-@pytest.mark.parametrize("size", ["1200,900", "400,800"])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("size", "dark"),
+    [
+        ("1200,900", False),
+        ("400,800", True),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("1200,900", True), ("400,800", False))),
+    ],
+)
 def test_the_page_works_in_a_browser(tmp_path, size, dark):
     path = tmp_path / "page.html"
     write_page(path, page())

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import RIDGE_PROBLEM, linear, ridge_data, trained_linear
+from problems import RIDGE_PROBLEM, linear, marked, ridge_data, trained_linear
 from reference import Ridge
 
 import smoothfbo as sf
@@ -37,6 +37,7 @@ ESTIMATORS = {
     "re-evaluated, fitted again": lambda: sf.Reevaluated(sf.Implicit(trained_linear(3)), 3, refit=True),
     "oracle": lambda: sf.Oracle(lambda outer, data, key: outer + jnp.mean(data.inner.x) * jnp.mean(data.outer.x)),
 }
+FURTHER = ("functional, trained", "implicit, cold start", "implicit, identity", "implicit, exact fit", "single loop")
 PARTS = {
     "inner": lambda data: data.inner,
     "outer": lambda data: data.outer,
@@ -83,7 +84,7 @@ READ = {
 
 
 @pytest.mark.parametrize("with_final", [True, False], ids=["final data", "no final data"])
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", marked(ESTIMATORS, FURTHER))
 def test_whatever_an_estimator_reads_must_be_finite(name, with_final, key):
     """Whether it reads a number is found out by a change of that number, not by looking at the estimator."""
     data = DATA if with_final else DATA._replace(final=None)
@@ -113,7 +114,7 @@ def test_whatever_an_estimator_reads_must_be_finite(name, with_final, key):
     assert len(read) == READ.get(name, (7, 4))[not with_final], read
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name != "oracle"])
+@pytest.mark.parametrize("name", marked([name for name in ESTIMATORS if name != "oracle"], FURTHER))
 def test_a_warm_state_that_is_not_finite_moves_nothing(name, key):
     """It cannot come about by a step; a loaded one is skipped, or is of no consequence."""
     algorithm = sf.Online(RIDGE_PROBLEM, ESTIMATORS[name](), optax.sgd(0.1))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import RIDGE_PROBLEM, linear, phi, ridge_data, trained_linear
+from problems import RIDGE_PROBLEM, linear, marked, phi, ridge_data, trained_linear
 from reference import Ridge, windowed_means
 
 import smoothfbo as sf
@@ -80,7 +80,10 @@ def through_a_file(state, like):
     return eqx.tree_deserialise_leaves(file, like)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+FURTHER = ("functional, features", "implicit, Neumann", "implicit, identity", "explicit", "single loop", "first order")
+
+
+@pytest.mark.parametrize("name", marked(ESTIMATORS, FURTHER))
 def test_runs_resume_can_be_vmapped_and_predict(name, key):
     """Twelve rounds, as one of three lanes of one program, are six rounds and six more after a file."""
     algorithm, stream = online(name), regression().source()

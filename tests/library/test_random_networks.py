@@ -90,7 +90,13 @@ def test_every_step_round_and_sample_has_masks_of_its_own(make, key):
     assert WithKey(function, key)(jnp.ones(2)).shape == ()
 
 
-@pytest.mark.parametrize("make", [sf.Unrolled, lambda inner: sf.Functional(inner, inner), sf.Explicit])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda inner: sf.Functional(inner, inner),
+        *(pytest.param(make, marks=pytest.mark.thorough) for make in (sf.Unrolled, sf.Explicit)),
+    ],
+)
 def test_random_functions_in_every_estimator_and_in_runs(make, key):
     inner = sf.Network(
         lambda key: eqx.nn.Sequential(

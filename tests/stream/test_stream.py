@@ -413,6 +413,7 @@ def test_a_jump_of_the_error_is_a_change_even_if_the_memory_is_short_already():
     assert all(ChangeDetector().update(8.0, 0.0) is None for _ in range(200))
 
 
+@pytest.mark.thorough
 def test_the_network_learns_what_a_line_cannot():
     random = np.random.default_rng(9)
     x = random.normal(size=(2000, 3))

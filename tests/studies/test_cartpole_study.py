@@ -474,6 +474,7 @@ def test_a_run_has_its_settings_with_it(tmp_path):
     assert cli.main(["cartpole", *options, "--out", str(tmp_path / "new")]) == 2
 
 
+@pytest.mark.thorough  # the harness resumes, and other studies show it
 def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     """With several networks kept, whose average is judged."""
     config = CartPoleConfig(

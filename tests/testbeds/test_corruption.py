@@ -111,7 +111,7 @@ def test_groups_are_corrupted_in_turn():
     assert len(np.unique(states, axis=0)) == 5
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_at_the_corner_that_is_called_best_all_derivatives_point_outwards(seed):
     """For the default numbers, and wherever the corruption is: so it is a local minimum."""
     bed = RotatingCorruption(period=50.0, seed=seed)
