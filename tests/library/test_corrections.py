@@ -53,6 +53,20 @@ def test_pointwise_correction_is_the_gradient_of_the_solution(key):
         assert np.min(np.abs(of_samples - np.asarray(result.gradient)).sum(axis=1)) < 1e-12
 
 
+def test_inner_and_outer_rows_stay_together_whatever_the_adjoint(key):
+    """One sample: the explicit term λ(y_i + v⁺_i) must take y and v⁺ of the same row."""
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: 0.5 * (v - outer @ x) ** 2,
+        outer_loss=lambda outer, v, x, y: 0.5 * jnp.sum(outer**2) * (y + v),
+    )
+    samples = sf.Samples(jnp.asarray(X), jnp.asarray(Y))
+    estimator = sf.Functional(untrained(), linear(), correction=sf.PointwiseCorrection(), batch_size=1)
+    of_rows = OUTER * (Y + X @ OUTER)[:, None]
+    for seed in range(6):
+        result, _ = estimated(estimator, problem, OUTER, sf.Data(samples, samples), jax.random.key(seed))
+        assert np.min(np.abs(of_rows - np.asarray(result.explicit)).sum(axis=1)) < 1e-12
+
+
 def test_pointwise_correction_is_one_newton_step(key):
     """A loss that is not quadratic, log(1 + eᵛ) − λv: v⁺ = v − (σ(v) − λ)/σ'(v), and the outer slope is v⁺'s."""
     problem = sf.Problem(
