@@ -156,6 +156,7 @@ class IterableSource:
         """None at the end."""
         for value in self._rounds:
             data, problem = value if isinstance(value, Round) else Round(value)
+            checks.require_numbers(data, "data")
             return Round(jax.device_put(jax.tree.map(_own, data)), problem)  # all arrays at once
         return None
 

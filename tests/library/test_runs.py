@@ -123,6 +123,15 @@ def test_an_iterable_that_ends_stops_or_raises():
         sf.start(ALGORITHM, iter(EACH), OUTER, jax.random.key(0))
 
 
+@pytest.mark.usefixtures("as_users_call")
+def test_text_in_a_live_round_is_one_sentence():
+    data = ridge_data(Ridge.draw(0))
+    text = data._replace(outer=sf.Samples(data.outer.x, np.array(["yes"] * 30)))
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))
+    with pytest.raises(TypeError, match=r"data\.outer\.y has dtype <U3, and JAX computes with numbers only"):
+        sf.run(algorithm, [text], jnp.zeros(3), key=jax.random.key(0))
+
+
 def test_a_problem_of_its_own_in_a_live_round():
     doubled = sf.Problem(lambda outer, v, x, y: 2 * RIDGE_PROBLEM.inner_loss(outer, v, x, y), RIDGE_PROBLEM.outer_loss)
     _, usual = start(EACH[:2])
