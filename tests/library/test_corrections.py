@@ -125,7 +125,7 @@ def test_what_cannot_be_corrected_is_refused(key, as_users_call):
         estimator.init(RIDGE_PROBLEM, jnp.zeros(3), data, key)
     wrong = sf.Network.from_pair(lambda key, x: jnp.zeros(2), lambda params, x: params, optax.sgd(0.1), 1)
     estimator = sf.Functional(untrained(), linear(), correction=sf.FittedCorrection(wrong))
-    with pytest.raises(ValueError, match="The correction must return what the inner function returns"):
+    with pytest.raises(ValueError, match="The correction function must return what the inner function returns"):
         estimator.init(RIDGE_PROBLEM, jnp.zeros(3), data, key)
     estimator = sf.Functional(untrained(), linear(), correction=sf.FittedCorrection(lambda module: 3))
     with pytest.raises(TypeError, match=r"correction\(module\) must return a Network or a Linear, got 3"):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from smoothfbo import checks
 from smoothfbo.algebra import inner_product, norm, ratio
 from smoothfbo.batching import batched
 from smoothfbo.samples import Samples
@@ -81,6 +82,20 @@ def resolved(function: Any, inner: Callable[[PyTree], PyTree], name: str) -> Abs
     if not isinstance(family, AbstractFunction):
         raise TypeError(f"{name}(module) must return a Network or a Linear, got {family!r}.")
     return family
+
+
+def init_alike(
+    function: AbstractFunction, name: str, x: PyTree, prediction: PyTree, key: PRNGKeyArray
+) -> FunctionState:
+    """The first state of a function that must return what the inner function returns."""
+    state = function.init(x, prediction, key)
+    value = checks.abstract_call(function.bind(state.params), f"the {name} function", x=x)
+    if not checks.same_shapes(value, prediction):
+        raise ValueError(
+            f"The {name} function must return what the inner function returns, "
+            f"{checks.describe(prediction)}, got {checks.describe(value)}."
+        )
+    return state
 
 
 def objective_value(function: AbstractFunction, params: PyTree, objective: tuple[Term, ...]) -> Any:

@@ -10,10 +10,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from smoothfbo import checks
 from smoothfbo.algebra import inner_product, norm, ratio
 from smoothfbo.batching import batched
-from smoothfbo.functions.base import Term, relative_residual, resolved
+from smoothfbo.functions.base import Term, init_alike, relative_residual, resolved
 from smoothfbo.hypergradients.corrections import Corrected, Predictions
 from smoothfbo.hypergradients.pairs import require_same_inputs, solve_small
 from smoothfbo.problem import Problem
@@ -61,15 +60,7 @@ class FittedAdjoint(AbstractAdjoint):
         self, inner: Callable[[PyTree], PyTree], x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray
     ) -> PyTree:
         del data
-        function = resolved(self.function, inner, "adjoint")
-        state = function.init(x, prediction, key)
-        value = checks.abstract_call(function.bind(state.params), "the adjoint function", x=x)
-        if not checks.same_shapes(value, prediction):
-            raise ValueError(
-                "The adjoint function must return what the inner function returns, "
-                f"{checks.describe(prediction)}, got {checks.describe(value)}."
-            )
-        return state
+        return init_alike(resolved(self.function, inner, "adjoint"), "adjoint", x, prediction, key)
 
     def __call__(
         self,

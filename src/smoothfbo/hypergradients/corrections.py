@@ -11,9 +11,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PRNGKeyArray, PyTree
 
-from smoothfbo import checks
 from smoothfbo.batching import batched
-from smoothfbo.functions.base import Term, resolved
+from smoothfbo.functions.base import Term, init_alike, resolved
 from smoothfbo.hypergradients.pairs import require_same_inputs, solve_small
 from smoothfbo.problem import LossAt, Problem
 from smoothfbo.samples import Data, Samples
@@ -130,15 +129,7 @@ class FittedCorrection(AbstractCorrection):
 
     def init(self, inner: Function, x: PyTree, prediction: PyTree, data: Data, key: PRNGKeyArray) -> PyTree:
         del data
-        function = resolved(self.function, inner, "correction")
-        state = function.init(x, prediction, key)
-        value = checks.abstract_call(function.bind(state.params), "the correction", x=x)
-        if not checks.same_shapes(value, prediction):
-            raise ValueError(
-                "The correction must return what the inner function returns, "
-                f"{checks.describe(prediction)}, got {checks.describe(value)}."
-            )
-        return state
+        return init_alike(resolved(self.function, inner, "correction"), "correction", x, prediction, key)
 
     def __call__(
         self, problem: Problem, outer: PyTree, inner: Function, state: PyTree, data: Data, key: PRNGKeyArray
