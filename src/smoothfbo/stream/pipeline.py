@@ -60,6 +60,8 @@ class StreamResults:
     errors: dict[str, float]
     absolute_errors: dict[str, float]
     """Mean absolute errors; empty in classification."""
+    coverage: dict[str, float]
+    """The part of the targets that lay in the bands of 0.5, 0.8 and 0.95; empty in classification."""
     changes: list[dict[str, int]]
     """Detected changes: `row` and `block` where the data changed, and `seen_in_block`, where it showed."""
     notes: list[str]
@@ -270,6 +272,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         error_name="error rate" if session.schema.is_classification else "mean squared error",
         errors=session.errors(),
         absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
+        coverage=session.coverage(),
         changes=session.changes,
         notes=list(session.notes),
         missing={name: count for name, count in session.encoder.missing.items() if count},

@@ -10,6 +10,7 @@ from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
+from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.specification import Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
@@ -31,6 +32,8 @@ class Session:
         self.learner = Learner(specification(self.config, self.encoder)) if learner is None else learner
         methods = len(self.methods)
         self.squared, self.absolute, self.known = np.zeros(methods), np.zeros(methods), 0
+        # Of the rows that have a band and a target: how many there are, and how many lie in each band.
+        self.banded, self.covered = 0, np.zeros(len(LEVELS))
         self.blocks, self.skipped = 0, 0
         self.changes: list[dict[str, int]] = []
         self.detector = ChangeDetector()
@@ -71,6 +74,11 @@ class Session:
         self.squared += losses.sum(axis=1)
         if not self.schema.is_classification:
             self.absolute += np.abs(outcome.predictions[:, scored] - target[scored]).sum(axis=1)
+        if outcome.bands is not None:
+            judged = ~np.isnan(target) & ~np.isnan(outcome.bands[:, 0, 0])
+            low, high = outcome.bands[judged].transpose(2, 0, 1)
+            inside = (low <= target[judged, None]) & (target[judged, None] <= high)
+            self.banded, self.covered = self.banded + int(judged.sum()), self.covered + inside.sum(axis=0)
         self.known += int(scored.sum())
         self.rows += len(target)
         self.skipped += int((~outcome.finite).sum())
@@ -90,6 +98,13 @@ class Session:
         return dict(zip(self.methods, (sums / max(self.known, 1)).tolist(), strict=True))
 
 
+    def coverage(self) -> dict[str, float]:
+        """The part of the targets that lay in each band, by the part that should: {"0.5": 0.501, …}; none for classes."""
+        if not self.banded:
+            return {}
+        return {str(level): float(part) for level, part in zip(LEVELS, self.covered / self.banded, strict=True)}
+
+
 def specification(config: StreamConfig, encoder: Encoder) -> Specification:
     """The learner that a configuration asks for, with room for the classes of the first rows."""
     schema = encoder.schema
@@ -100,6 +115,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         with_references=config.references,
         lags=encoder.lag_columns,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
+        horizon=config.horizon,
         windows=tuple(config.windows),
         **config.learner_options,
     )
@@ -134,6 +150,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         session.detector.restore(content["detector"])
         session.squared, session.absolute = np.array(content["squared"]), np.array(content["absolute"])
         session.known, session.blocks, session.skipped = content["known"], content["blocks"], content["skipped"]
+        session.banded, session.covered = content["banded"], np.array(content["covered"])
         session.changes, session.pending_loss = content["changes"], content["pending_loss"]
         session.rows, session.odd_values = content["rows"], content.get("odd_values", {})
     except (KeyError, TypeError) as error:
@@ -150,6 +167,8 @@ def save_session(session: Session, path: Path) -> None:
         "squared": session.squared.tolist(),
         "absolute": session.absolute.tolist(),
         "known": session.known,
+        "banded": session.banded,
+        "covered": session.covered.tolist(),
         "blocks": session.blocks,
         "skipped": session.skipped,
         "changes": session.changes,

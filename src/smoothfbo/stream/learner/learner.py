@@ -10,12 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
 from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState, grow
 from smoothfbo.stream.rows import Rows
 
 BLOCKS_PER_CALL = 64  # of the compiled program
+ROWS_PER_CALL = 1024  # of the program that makes bands
+_add_rows = jax.jit(add_rows)
 
 
 class Outcome(NamedTuple):
@@ -25,12 +28,15 @@ class Outcome(NamedTuple):
     - `scores`: rows × classes, of SmoothFBO.
     - `weights`: blocks × rates, the w_k that were used for a block.
     - `finite`: per block, whether the round was finite.
+    - `bands`: rows × levels × 2, where 50, 80 and 95 % of the targets lie; NaN before the first one is known, None for
+      classes.
     """
 
     predictions: np.ndarray
     scores: np.ndarray
     weights: np.ndarray
     finite: np.ndarray
+    bands: np.ndarray | None = None
 
 
 class _Piece(NamedTuple):
@@ -52,7 +58,7 @@ def double_precision() -> Iterator[None]:
 
 def _rounds(spec: Specification) -> Rounds:
     """Learners of one specification share a compiled program, which asks only whether there is a delay."""
-    return _compiled_once(dataclasses.replace(spec, delay=min(spec.delay, 1)))
+    return _compiled_once(dataclasses.replace(spec, delay=min(spec.delay, 1), horizon=1))
 
 
 @functools.lru_cache(maxsize=32)
@@ -71,10 +77,12 @@ class Learner:
         self.spec = spec
         with double_precision():
             self.state: LearnerState = _rounds(spec).init()
+            self.intervals: Intervals | None = None if spec.is_classification else empty_intervals(spec.horizon)
         empty = np.zeros(0)
         self.pending = Rows(
             np.zeros((0, spec.features)), empty, empty
         )  # not yet learnt: blocks that wait, and the one that is not yet full
+        self.silent = 0  # the last rows of `pending` for which nobody has asked a prediction
 
     @property
     def sharpness(self) -> float:
@@ -90,12 +98,14 @@ class Learner:
         together = _join(_cut(self.pending, len(self.pending.target) - begun, None), rows)
         size = self.spec.rows * BLOCKS_PER_CALL
         pieces = [self._call(_cut(together, at, at + size)) for at in range(0, len(together.target), size)]
-        return self._outcome(pieces, begun, 0)
+        outcome, _ = self._with_bands(self._outcome(pieces, begun - self.silent, 0), together)
+        return outcome
 
     def learn(self, rows: Rows) -> None:
         """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
             self.pending = _join(self.pending, rows)
+            self.silent += len(rows.target)
         else:
             self.process(rows)
 
@@ -127,16 +137,37 @@ class Learner:
                 count = max(count, 1)
             at += count
         learnt = max(total // block - delay, 0)
-        self.pending = _cut(together, learnt * block, None)
-        return self._outcome(pieces, begun, total // block - waiting)
+        outcome = self._outcome(pieces, begun - self.silent, total // block - waiting)
+        outcome, self.intervals = self._with_bands(outcome, together)
+        self.pending, self.silent = _cut(together, learnt * block, None), 0
+        return outcome
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "state": jax.tree.map(np.asarray, self.state)}
+        return {**vars(self), **jax.tree.map(np.asarray, {"state": self.state, "intervals": self.intervals})}
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         vars(self).update(content)
         with double_precision():  # else float64 would be narrowed on the way back
-            self.state = jax.tree.map(jnp.array, self.state)
+            self.state, self.intervals = jax.tree.map(jnp.array, (self.state, self.intervals))
+
+    def _with_bands(self, outcome: Outcome, rows: Rows) -> tuple[Outcome, Intervals | None]:
+        """Bands, row after row; the first `silent` rows of the outcome are no part of what was asked for."""
+        silent, intervals, bands = self.silent, self.intervals, None
+        if intervals is not None:
+            predictions = outcome.predictions[0]
+            targets = rows.target[len(rows.target) - len(predictions) :]
+            edges: list[Any] = [np.zeros((0, len(EDGES)))]
+            for at in range(0, len(targets), ROWS_PER_CALL):
+                part = [_padded(values[at : at + ROWS_PER_CALL], ROWS_PER_CALL) for values in (predictions, targets)]
+                count = min(len(targets) - at, ROWS_PER_CALL)
+                with double_precision():
+                    intervals, all = _add_rows(intervals, *part, jnp.asarray(count, jnp.int32))
+                edges.append(np.asarray(all)[:count])
+            bands = nested_bands(np.concatenate(edges)[silent:])
+        asked = outcome._replace(
+            predictions=outcome.predictions[:, silent:], scores=outcome.scores[silent:], bands=bands
+        )
+        return asked, intervals
 
     def _regular_blocks(self, target: np.ndarray) -> int:
         """How many of the next blocks, at most one call's, hold no class that there is no room for."""
@@ -172,9 +203,7 @@ class Learner:
         return Rows(*(self._pad(column) for column in rows))
 
     def _pad(self, column: np.ndarray) -> np.ndarray:
-        shape = (BLOCKS_PER_CALL * self.spec.rows, *column.shape[1:])
-        padded = np.zeros(shape)
-        padded[: len(column)] = column
+        padded = _padded(column, BLOCKS_PER_CALL * self.spec.rows)
         return padded.reshape(BLOCKS_PER_CALL, self.spec.rows, *column.shape[1:])
 
     def _outcome(self, pieces: list["_Piece"], skip: int, full: int) -> Outcome:
@@ -197,6 +226,12 @@ class Learner:
             np.concatenate(weights)[:full],
             np.concatenate([np.zeros(0, bool), *finite])[:full],
         )
+
+
+def _padded(column: np.ndarray, rows: int) -> np.ndarray:
+    padded = np.zeros((rows, *column.shape[1:]))
+    padded[: len(column)] = column
+    return padded
 
 
 def _join(one: Rows, other: Rows) -> Rows:
