@@ -14,13 +14,14 @@ from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.specification import Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
+from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.features import MOST_CLASSES
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 
 FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is named
 # What may differ between a run and the one that continues it.
-FREE = ("data", "sort", "missing", "state")
+FREE = ("data", "sort", "missing", "state", "live", "save_every", "predict_only", "on_error")
 
 
 class Session:
@@ -37,6 +38,8 @@ class Session:
         self.blocks, self.skipped = 0, 0
         self.changes: list[dict[str, int]] = []
         self.detector = ChangeDetector()
+        self.left_out = LeftOut(config.on_error == "skip")  # rows that could be read, but not used
+        self.unread = LeftOut()  # those that could not be read; the table's own count
         self.odd_values: dict[str, str] = {}  # column -> what was found in it
         # Of the block that is not yet full: the sum of losses per method, and last the number of rows that count.
         self.pending_loss: list[float] = [0.0] * (methods + 1)
@@ -152,6 +155,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         session.known, session.blocks, session.skipped = content["known"], content["blocks"], content["skipped"]
         session.banded, session.covered = content["banded"], np.array(content["covered"])
         session.changes, session.pending_loss = content["changes"], content["pending_loss"]
+        session.left_out.count, session.left_out.first = content["left_out"]
         session.rows, session.odd_values = content["rows"], content.get("odd_values", {})
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
@@ -174,6 +178,7 @@ def save_session(session: Session, path: Path) -> None:
         "changes": session.changes,
         "pending_loss": session.pending_loss,
         "rows": session.rows,
+        "left_out": [session.left_out.count, session.left_out.first],
         "odd_values": session.odd_values,
     }
     files.save(path, session.learner, content)
@@ -196,4 +201,5 @@ def _open(config: StreamConfig, schema: Schema | None) -> OpenTable:
         missing=config.missing,
         sort=config.sort,
         schema=schema,
+        skip=config.on_error == "skip",
     )

@@ -89,7 +89,7 @@ def _filled(state: Any, arrays: dict[str, np.ndarray]) -> Any:
             raise ValueError(f"{name} is {value.dtype}{list(value.shape)}, not {leaf.dtype}{list(leaf.shape)}")
         leaves.append(value)
     with double_precision():
-        return jax.tree.unflatten(jax.tree.structure(state), [jnp.array(leaf) for leaf in leaves])
+        return jax.device_put(jax.tree.unflatten(jax.tree.structure(state), leaves))
 
 
 def _check_pending(learner: Learner) -> None:

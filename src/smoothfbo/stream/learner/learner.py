@@ -148,7 +148,7 @@ class Learner:
     def __setstate__(self, content: dict[str, Any]) -> None:
         vars(self).update(content)
         with double_precision():  # else float64 would be narrowed on the way back
-            self.state, self.intervals = jax.tree.map(jnp.array, (self.state, self.intervals))
+            self.state, self.intervals = jax.device_put((self.state, self.intervals))
 
     def _with_bands(self, outcome: Outcome, rows: Rows) -> tuple[Outcome, Intervals | None]:
         """Bands, row after row; the first `silent` rows of the outcome are no part of what was asked for."""

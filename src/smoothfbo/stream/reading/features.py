@@ -92,10 +92,13 @@ class Encoder:
         columns = zip(self.names, self._lowest, self._highest, strict=True)
         return [name for name, low, high in columns if name is not None and low >= high]
 
-    def encode(self, table: pa.Table) -> tuple[Rows, pa.Array | None, UsageError | None]:
-        """The rows before the first one whose time goes back or that has one class too many; their times; the fault."""
-        table, crowd = self._before_crowd(table)
-        time, fault = self._time(table)
+    def encode(self, table: pa.Table, left_out: int = 0) -> tuple[Rows, pa.Array | None, UsageError | None]:
+        """The rows before the first one whose time goes back or that has one class too many; their times; the fault.
+
+        `left_out` rows of the table did not come here; they count where a row is named.
+        """
+        table, crowd = self._before_crowd(table, left_out)
+        time, fault = self._time(table, left_out)
         if fault is not None:
             table = table.slice(0, len(time) if time is not None else 0)
         fault = fault or crowd
@@ -141,7 +144,7 @@ class Encoder:
         indices = compute.index_in(values, pa.array(known, values.type))
         return codes[compute.fill_null(indices, len(known)).to_numpy()]
 
-    def _before_crowd(self, table: pa.Table) -> tuple[pa.Table, UsageError | None]:
+    def _before_crowd(self, table: pa.Table, left_out: int) -> tuple[pa.Table, UsageError | None]:
         """The rows before the first class for which there is no room."""
         if not self.schema.is_classification:
             return table, None
@@ -152,7 +155,7 @@ class Encoder:
             return table, None
         row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
         return table.slice(0, row), UsageError(
-            f"{self.source}, row {self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
+            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
             "classes; if they are numbers, set `task` to regression."
         )
 
@@ -181,7 +184,7 @@ class Encoder:
                 self._highest = np.fmax(self._highest, np.fmax.reduce(together[1:]))
         return together[1:]
 
-    def _time(self, table: pa.Table) -> tuple[np.ndarray | None, UsageError | None]:
+    def _time(self, table: pa.Table, left_out: int) -> tuple[np.ndarray | None, UsageError | None]:
         if self.schema.time is None:
             return None, None
         values = table[self.schema.time]
@@ -200,8 +203,8 @@ class Encoder:
             return time, None
         row, shown = int(back[0]), table[self.schema.time][int(back[0])]
         return good, UsageError(
-            f"{self.source}, row {self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the row above; "
-            "rows must be in time order (`sort` sorts files)."
+            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the "
+            "row above; rows must be in time order (`sort` sorts files)."
         )
 
     def state(self) -> dict[str, Any]:
