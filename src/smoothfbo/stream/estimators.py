@@ -291,10 +291,7 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
     _is_classification = True
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """softmax(τ · scores) over all classes; τ is fitted to the rows that were predicted before they were learnt.
-
-        No probability is exactly 0 or 1.
-        """
+        """Of all classes, fitted to the rows that were predicted before they were learnt; none is exactly 0 or 1."""
         self._require_started()
         return self._probabilities(self._outcome(self._checked(X)))
 
@@ -305,12 +302,10 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
         return dict(zip(self.classes_.tolist(), values, strict=True))
 
     def _probabilities(self, outcome: Outcome) -> np.ndarray:
-        scores = np.zeros((len(outcome.scores), len(self.classes_)))  # 0 for a class that was not learnt yet
-        width = min(scores.shape[1], outcome.scores.shape[1])
-        scores[:, :width] = outcome.scores[:, :width]
-        logits = self.learner_.sharpness * scores
-        parts = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares = parts / parts.sum(axis=1, keepdims=True)
+        shares = np.zeros((len(outcome.scores), len(self.classes_)))  # there may be room for more, or fewer
+        width = min(shares.shape[1], outcome.scores.shape[1])
+        shares[:, :width] = outcome.scores[:, :width]
+        shares /= shares.sum(axis=1, keepdims=True)
         return (1 - LEAST_DOUBT) * shares + LEAST_DOUBT / len(self.classes_)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:

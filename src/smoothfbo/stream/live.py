@@ -20,7 +20,7 @@ from smoothfbo.stream.pipeline import MOST_FORECASTS, StreamSink, compute, open_
 from smoothfbo.stream.run import check_state
 from smoothfbo.stream.session import Session, save_session
 
-SHOWN = ("row", "time", "target", "prediction")  # and the bands
+SHOWN = ("row", "time", "target", "prediction", "probability")  # and the bands
 
 
 def run_live(config: StreamConfig, say: Callable[[str], None]) -> int:

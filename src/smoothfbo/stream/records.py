@@ -30,8 +30,10 @@ def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array
     if session.schema.is_classification:
         truth = np.where(np.isnan(encoded.target), 0, encoded.target).astype(int)
         width = outcome.scores.shape[1]
-        score = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
-        columns["score_of_target"] = pa.array(np.where(np.isnan(encoded.target) | (truth >= width), np.nan, score))
+        share = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
+        share = np.where(np.isnan(encoded.target), np.nan, np.where(truth >= width, 0, share))
+        columns["probability"] = pa.array(outcome.scores.max(axis=1))
+        columns["probability_of_target"] = pa.array(share, from_pandas=True)
     return pa.table(columns)
 
 

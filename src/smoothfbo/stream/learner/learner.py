@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     """What came of rows, and of the blocks that became full.
 
     - `predictions`: methods × rows; SmoothFBO, then the references.
-    - `scores`: rows × classes, of SmoothFBO.
+    - `scores`: rows × classes, the probabilities of SmoothFBO; the number in regression.
     - `weights`: blocks × rates, the w_k that were used for a block.
     - `finite`: per block, whether the round was finite.
     - `bands`: rows × levels × 2, where 50, 80 and 95 % of the targets lie; NaN before the first one is known, None for
@@ -83,14 +83,6 @@ class Learner:
             np.zeros((0, spec.features)), empty, empty
         )  # not yet learnt: blocks that wait, and the one that is not yet full
         self.silent = 0  # the last rows of `pending` for which nobody has asked a prediction
-
-    @property
-    def sharpness(self) -> float:
-        """τ of the probabilities softmax(τ · scores); 1 before anything was learnt."""
-        calibration = self.state.calibration
-        if calibration is None:
-            raise ValueError("Only classes have probabilities.")
-        return float(np.exp(calibration.log_sharpness)) if int(self.state.memory.blocks) else 1.0
 
     def predict(self, rows: Rows) -> Outcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""

@@ -12,7 +12,14 @@ from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
 from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
-from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
+from smoothfbo.stream.learner.calibration import (
+    Calibration,
+    calibrate,
+    probabilities,
+    uncalibrated,
+    with_first,
+    with_unseen,
+)
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
     change_units,
@@ -103,7 +110,7 @@ class Rounds:
             learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
-            calibration=uncalibrated() if spec.is_classification else None,
+            calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
         )
 
     def _advance(
@@ -159,7 +166,8 @@ class Rounds:
         if spec.with_references:
             outputs = jnp.concatenate([outputs, previous[None]])
         if spec.is_classification:
-            scores = _with_first(outputs)
+            scores = with_first(outputs)
+            scores = scores.at[0].set(self._probabilities(state, outputs[0]))
             predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
         else:
             scores, predictions = outputs, outputs[:, :, 0]
@@ -315,15 +323,28 @@ class Rounds:
         return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
 
     def _calibrate(self, state: LearnerState, played: Array, target: Array, mask: Array) -> Calibration | None:
-        """The sharpness of SmoothFBO's probabilities, after a block that it had predicted."""
+        """SmoothFBO's probabilities, after a block that it had predicted."""
         if state.calibration is None:
             return None
-        p = self.spec.constant + 1
-        rows = state.memory.decayed[-1, self.spec.constant, p:]  # of every class, in all of the past
-        seen = jnp.concatenate([jnp.ones(1, bool), rows > 0])
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate(state.calibration, _with_first(played), _with_first(target), mask, seen)
+        return calibrate(state.calibration, played, with_first(target), mask, self._seen(state))
+
+    def _probabilities(
+        self, state: LearnerState, outputs: Float[Array, "rows outputs"]
+    ) -> Float[Array, "rows classes"]:
+        """Of every class; before the first block is learnt, by what was seen last."""
+        if state.calibration is None:
+            raise ValueError("Only classes have probabilities.")
+        seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
+        learnt = with_unseen(probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs)))
+
+    def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
+        """Which classes were learnt. The first one has no indicator of its own."""
+        constant = self.spec.constant
+        rows = state.memory.decayed[-1, constant, constant + 1 :]  # of every class, in all of the past
+        return jnp.concatenate([jnp.ones(1, bool), rows > 0])
 
     def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
         """The predictor under the new weights and with the newest block: the one that predicts the next block."""
@@ -375,11 +396,6 @@ class Rounds:
 
 def _block(blocks: Rows, index: Array) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
-
-
-def _with_first(outputs: Float[Array, "*rows outputs"]) -> Float[Array, "*rows classes"]:
-    """The first class has no output of its own: its score is 1 − Σ of the others."""
-    return jnp.concatenate([1 - jnp.sum(outputs, axis=-1, keepdims=True), outputs], axis=-1)
 
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:
