@@ -100,7 +100,8 @@ def _sharpened(calibration: Calibration, outputs: Array, truth: Array, known: Ar
     def loss(log_sharpness: Array) -> Array:
         logs = _log_experts(calibration._replace(log_sharpness=log_sharpness), outputs, seen)[0]
         losses = -jnp.sum(jnp.where(truth > 0, logs, 0), axis=1)
-        return jnp.sum(jnp.where(known > 0, losses, 0)) / jnp.maximum(jnp.sum(known), 1)
+        total = jnp.sum(known)
+        return jnp.sum(jnp.where(known > 0, known * losses, 0)) / jnp.where(total > 0, total, 1)
 
     slope = jax.grad(loss)(calibration.log_sharpness)
     squares = RETENTION * calibration.squares + slope**2

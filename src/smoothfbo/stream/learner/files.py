@@ -27,10 +27,12 @@ def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
         "version": VERSION,
         "specification": dataclasses.asdict(learner.spec),
         "silent": learner.silent,
+        "learnt": learner.learnt,
         "content": content,
     }
     arrays: dict[str, Any] = {_name(key): np.asarray(leaf) for key, leaf in _leaves(_carried(learner))}
     arrays |= {f"pending.{name}": column for name, column in learner.pending._asdict().items()}
+    arrays |= {} if learner.weight is None else {"weight": learner.weight}
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     store.write(path, lambda partial: _write_arrays(partial, header=text, **arrays))
 
@@ -53,7 +55,7 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
         learner = Learner(Specification(**chosen))
         learner.state, learner.intervals = _filled(_carried(learner), arrays)
         learner.pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
-        learner.silent = header["silent"]
+        learner.silent, learner.learnt, learner.weight = header["silent"], header["learnt"], arrays.get("weight")
         _check_pending(learner)
         return learner, header["content"]
     except (KeyError, TypeError, ValueError) as error:

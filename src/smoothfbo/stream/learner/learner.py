@@ -12,6 +12,7 @@ import numpy as np
 
 from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
 from smoothfbo.stream.learner.rounds import Rounds
+from smoothfbo.stream.learner.single import LinearFit, linear_fit
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState, grow
 from smoothfbo.stream.rows import Rows
@@ -83,6 +84,9 @@ class Learner:
             np.zeros((0, spec.features)), empty, empty
         )  # not yet learnt: blocks that wait, and the one that is not yet full
         self.silent = 0  # the last rows of `pending` for which nobody has asked a prediction
+        self.learnt = 0  # blocks
+        self._fit: tuple[LearnerState, LinearFit] | None = None  # the state it was read from, and the fit
+        self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
 
     def predict(self, rows: Rows) -> Outcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""
@@ -93,19 +97,28 @@ class Learner:
         outcome, _ = self._with_bands(self._outcome(pieces, begun - self.silent, 0), together)
         return outcome
 
-    def learn(self, rows: Rows) -> None:
+    def linear_fit(self) -> LinearFit:
+        """The present fit of the linear predictor, in NumPy; read again when it has changed."""
+        if self._fit is None or self._fit[0] is not self.state:
+            self._fit = self.state, linear_fit(self.spec, self.state)
+        return self._fit[1]
+
+    def learn(self, rows: Rows, weight: np.ndarray | None = None) -> None:
         """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
+            self.weight = self._weights(rows, weight)
             self.pending = _join(self.pending, rows)
             self.silent += len(rows.target)
         else:
-            self.process(rows)
+            self.process(rows, weight)
 
-    def process(self, rows: Rows) -> Outcome:
+    def process(self, rows: Rows, weight: np.ndarray | None = None) -> Outcome:
         """Predict rows one after the other, and learn whenever a block is full.
 
+        `weight` says how much each row counts in the fit and in the loss that tunes the memory; 1 if there is none.
         With a delay d, block i − d is learnt when block i is full; `pending` begins with the oldest block that waits.
         """
+        weights = self._weights(rows, weight)
         together = _join(self.pending, rows)
         block, delay, total = self.spec.rows, self.spec.delay, len(together.target)
         waiting, begun = divmod(len(self.pending.target), block)
@@ -121,21 +134,24 @@ class Learner:
                 piece = _cut(together, at * block, (at + max(count, 1)) * block)
                 full = len(piece.target) // block
                 if count or not full:
-                    pieces.append(self._call(piece, oldest, full))
+                    pieces.append(self._call(piece, oldest, full, _part(weights, at * block)))
                 else:  # the next block to learn has a class that was not seen before
                     pieces.append(self._call(piece))
                     self._make_room(int(np.nanmax(oldest.target[:block])) + 1)
-                    self._call(piece, oldest, 1)
+                    self._call(piece, oldest, 1, _part(weights, at * block))
                 count = max(count, 1)
             at += count
         learnt = max(total // block - delay, 0)
+        self.learnt += learnt
         outcome = self._outcome(pieces, begun - self.silent, total // block - waiting)
         outcome, self.intervals = self._with_bands(outcome, together)
         self.pending, self.silent = _cut(together, learnt * block, None), 0
+        self.weight = _part(weights, learnt * block)
         return outcome
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), **jax.tree.map(np.asarray, {"state": self.state, "intervals": self.intervals})}
+        arrays = jax.tree.map(np.asarray, {"state": self.state, "intervals": self.intervals})
+        return {**vars(self), **arrays, "_fit": None}
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         vars(self).update(content)
@@ -178,8 +194,22 @@ class Learner:
         with double_precision():
             self.state = grow(self.state, _rounds(self.spec).init())
 
-    def _call(self, rows: Rows, oldest: Rows | None = None, learn: int = 0) -> "_Piece":
-        """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`."""
+    def _weights(self, rows: Rows, weight: np.ndarray | None) -> np.ndarray | None:
+        """The weights of the rows that wait and of these; None as long as no row had one."""
+        if weight is None and self.weight is None:
+            return None
+        if self.spec.delay:
+            raise ValueError("Rows whose targets are known late have no weights.")
+        before = np.ones(len(self.pending.target)) if self.weight is None else self.weight
+        return np.concatenate([before, np.ones(len(rows.target)) if weight is None else weight])
+
+    def _call(
+        self, rows: Rows, oldest: Rows | None = None, learn: int = 0, weight: np.ndarray | None = None
+    ) -> "_Piece":
+        """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`.
+
+        `weight` is that of the rows, and may go on.
+        """
         count = len(rows.target)
         blocks = self._blocks(rows)
         late = None
@@ -187,7 +217,8 @@ class Learner:
             late = self._blocks(rows if oldest is None else _cut(oldest, 0, learn * self.spec.rows))
         with double_precision():
             number = [jnp.asarray(value, jnp.int32) for value in (-(-count // self.spec.rows), learn)]
-            self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number)
+            weights = None if weight is None else self._pad(weight[:count])
+            self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
             return _Piece(jax.tree.map(np.asarray, result), count)
 
     def _blocks(self, rows: Rows) -> Rows:
@@ -224,6 +255,10 @@ def _padded(column: np.ndarray, rows: int) -> np.ndarray:
     padded = np.zeros((rows, *column.shape[1:]))
     padded[: len(column)] = column
     return padded
+
+
+def _part(weights: np.ndarray | None, start: int) -> np.ndarray | None:
+    return None if weights is None else weights[start:]
 
 
 def _join(one: Rows, other: Rows) -> Rows:

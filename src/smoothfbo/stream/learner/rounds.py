@@ -114,11 +114,18 @@ class Rounds:
         )
 
     def _advance(
-        self, state: LearnerState, blocks: Rows, late: Rows | None, count: Int[Array, ""], learn: Int[Array, ""]
+        self,
+        state: LearnerState,
+        blocks: Rows,
+        late: Rows | None,
+        count: Int[Array, ""],
+        learn: Int[Array, ""],
+        weights: Float[Array, "blocks rows"] | None = None,
     ) -> tuple[LearnerState, BlockResult]:
         """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `late` are the blocks that are learnt; None if they are those that are predicted. There is room for more; how
+        `late` are the blocks that are learnt; None if they are those that are predicted, whose rows may then have
+        `weights`. There is room for more; how
         many are used is traced, so one program serves long files and single rows, and gives the same bits for both.
         """
 
@@ -129,7 +136,8 @@ class Rounds:
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
                 if late is None:
-                    return self._learn(state, block, outputs)
+                    weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
+                    return self._learn(state, block, outputs, weight)
                 # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
                 # of the fit before it.
                 known = _block(late, index)
@@ -199,7 +207,11 @@ class Rounds:
         return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
 
     def _learn(
-        self, state: LearnerState, block: Rows, played: Float[Array, "lanes rows outputs"]
+        self,
+        state: LearnerState,
+        block: Rows,
+        played: Float[Array, "lanes rows outputs"],
+        weight: Float[Array, " rows"] | None = None,
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
         targets, known = state.targets, ~jnp.isnan(block.target)
@@ -212,6 +224,8 @@ class Rounds:
         if not spec.is_classification:
             moments = extend(state.target, target, known[:, None])
         mask = known.astype(target.dtype)
+        if weight is not None:
+            mask = mask * weight
 
         # The constant 1 is the same number in all units: centre 0, spread 1.
         centre = _join(features.mean, moments.mean, 0.0)
@@ -224,7 +238,8 @@ class Rounds:
         inputs = _with_constant(standardise(counting, features, CLIP))
         goal = (target - moments.mean) / moments.spread
         z = jnp.concatenate([inputs, goal], axis=1)
-        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
+        root = mask if weight is None else jnp.sqrt(mask)  # of a mask it is the mask
+        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, root)
 
         def current(grams: Array) -> Array:
             factor, shift = memory.unit / spread, (memory.origin - centre) / spread
@@ -236,7 +251,8 @@ class Rounds:
         else:
             loss = jnp.sum(((played - target) / moments.spread) ** 2, axis=2)
         smallest = bilevel.SMALLEST_SCALE["classification" if spec.is_classification else "regression"]
-        scale = jnp.maximum((loss @ mask) / jnp.maximum(jnp.sum(mask), 1), smallest)
+        total = jnp.sum(mask)
+        scale = jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
         inner = self._inner_samples(current(memory.decayed), state.rows)
         newest = current(gram[None])[0]
@@ -382,7 +398,8 @@ class Rounds:
     def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
         """The newest block; its mean loss is divided by `scale`."""
         if self.spec.is_network or self.spec.is_classification:
-            factor = known * (known.shape[0] / jnp.maximum(jnp.sum(known), 1)) / scale
+            total = jnp.sum(known)
+            factor = known * (known.shape[0] / jnp.where(total > 0, total, 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
         rows = representative_rows(mean)

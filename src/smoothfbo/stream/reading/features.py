@@ -122,14 +122,7 @@ class Encoder:
         self.missing[name] += values.null_count
         if column.kind == "numeric":
             return values.to_numpy().astype(np.float64)[:, None]
-        levels = self.levels[name]
-        new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
-        levels += new[: column.slots - len(levels)]  # in order of appearance
-        indices = compute.index_in(values, pa.array(levels, pa.string()))
-        indices = compute.fill_null(indices, column.slots).to_numpy()
-        marks = (indices[:, None] == np.arange(column.slots + 1)).astype(np.float64)
-        marks[compute.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
-        return marks
+        return one_hot(values, self.levels[name], column.slots)
 
     def _target(self, values: pa.ChunkedArray) -> np.ndarray:
         self.missing[self.schema.target] += values.null_count
@@ -226,6 +219,17 @@ class Encoder:
         self.levels = {name: list(levels) for name, levels in state["levels"].items()}
         self._history, self._last = np.array(state["history"]), np.array(state["last"])
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
+
+
+def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int) -> np.ndarray:
+    """A column for each of `levels`, which grow as new ones come, and one for all beyond `slots`; NaN where missing."""
+    new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
+    levels += new[: slots - len(levels)]  # in order of appearance
+    indices = compute.index_in(values, pa.array(levels, pa.string()))
+    indices = compute.fill_null(indices, slots).to_numpy()
+    marks = (indices[:, None] == np.arange(slots + 1)).astype(np.float64)
+    marks[compute.is_null(values).to_numpy()] = np.nan
+    return marks
 
 
 def _fill_forward(columns: np.ndarray) -> None:
