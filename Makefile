@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test thorough check lint format numerics stress mutants bench bench-quick docs clean
+.PHONY: demo test thorough check lint format numerics stress fuzz mutants bench bench-quick docs clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
@@ -37,6 +37,10 @@ format: $(STAMP)
 # Twenty runs of a vmapped program of every estimator, each in a fresh process under a time limit.
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
+
+# Two thousand broken tables for `smoothfbo stream`: each gives results or one sentence.
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz_stream.py
 
 # Breaks the library on purpose in some 130 places and shows that a test notices each time (more than an hour).
 mutants: $(STAMP)
