@@ -1,8 +1,8 @@
 """Keeps the results of finished runs, small, as docs/results/NAME.json: python docs/store.py NAME RUN [RUN ...]
 
 The file names every run's command, commit, versions and devices; a commit with changes or a missing version is refused.
-Numbers have six digits. Of the theory's checks the worst of each statement and problem is kept; of a sweep's groups, and
-of runs with several values of a factor, the headline figures.
+Numbers have six digits. Of the theory's checks the worst of each statement and problem is kept, of settings beside the
+main comparison the headline figures. The seeds of CartPole are kept one by one, as NAME_lanes.csv.
 """
 
 import json
@@ -11,8 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 STATED = ("command", "commit", "versions", "python", "devices")
 PARTS = ("groups", "improvement", "claims", "theory", "checks", "growth_slopes")  # of a summary
+LANE = ("method", "environment", "window", "mix", "seed", "final_return", "late_return", "mean_return", "newest_return",
+        "newest_late_return", "clipped")  # fmt: skip
 HEADLINES = ("excess", "cosine_used", "proxy", "regret_1", "regret_100")  # of a group beside the main comparison
 
 
@@ -78,18 +82,25 @@ def main(name: str, *folders: str) -> None:
     target = Path(__file__).parent / "results" / f"{name}.json"
     target.write_text(written({key: value for key, value in content.items() if value}), encoding="utf-8")
     print(f"{target}: {target.stat().st_size:,} bytes")
+    lanes = {place.name: pd.read_parquet(place / "lanes.parquet") for place in places if (place / "best.json").exists()}
+    if lanes:  # a run of CartPole
+        table = pd.concat([frame[[*LANE]].assign(run=name) for name, frame in lanes.items()])
+        table[["run", *LANE]].to_csv(target.with_name(f"{name}_lanes.csv"), index=False, float_format="%.5g")
+
+
+def text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def written(content: dict[str, Any]) -> str:
     """JSON with an entry on each line."""
 
     def one(value: Any) -> str:
-        line = ",\n".join
         if isinstance(value, list):
-            return f"[\n{line(f'  {json.dumps(each, ensure_ascii=False)}' for each in value)}\n ]"
+            return "[\n" + ",\n".join(f"  {text(each)}" for each in value) + "\n ]"
         if all(isinstance(each, dict) for each in value.values()):
-            return f"{{\n{line(f'  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}' for k, v in value.items())}\n }}"
-        return json.dumps(value, ensure_ascii=False)
+            return "{\n" + ",\n".join(f"  {text(name)}: {text(each)}" for name, each in value.items()) + "\n }"
+        return text(value)
 
     return "{\n" + ",\n".join(f" {json.dumps(key)}: {one(value)}" for key, value in content.items()) + "\n}\n"
 

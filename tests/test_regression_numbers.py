@@ -151,8 +151,10 @@ def rate_row(weights, minibatch, regime="default"):
     return row(f"{weights}, {'mini-batches' if minibatch == 'batch' else 'full batches'}{noisy}", *cells)
 
 
-@pytest.mark.parametrize(("weights", "minibatch", "regime"), [*((*kind, "default") for kind in KINDS),
-                                                                ("per-lag", "batch", "noisy"), ("decay", "batch", "noisy")])  # fmt: skip
+REGIMES = [(*kind, "default") for kind in KINDS] + [(weights, "batch", "noisy") for weights in ("per-lag", "decay")]
+
+
+@pytest.mark.parametrize(("weights", "minibatch", "regime"), REGIMES)
 def test_a_window_of_100_over_the_rates(weights, minibatch, regime):
     assert not missing(PAGE, rate_row(weights, minibatch, regime))
 
@@ -234,7 +236,8 @@ def final_row(final, minibatch):
         metrics = group_of(name, "smooth-fbo" if window > 1 else "fbo", window, run=run, weights="per-lag",
                            minibatch=minibatch)  # fmt: skip
         lost = 10 - metrics["excess"]["seeds"]
-        cells += [plus_minus(metrics["excess"]) + (f" ({lost} lost)" if lost else ""), plus_minus(metrics["cosine_used"])]
+        cells.append(plus_minus(metrics["excess"]) + (f" ({lost} lost)" if lost else ""))
+        cells.append(plus_minus(metrics["cosine_used"]))
     claim = effect("regret_1", 100, "per-lag", minibatch, name=name, run=run)
     lost = 10 - claim["value"]["seeds"]
     noise = group_of(name, "fbo", 1, run=run, weights="per-lag", minibatch=minibatch)
@@ -326,8 +329,9 @@ def test_sentences():
         f"{best[0]:.5f} (w = 100) against {best[1]:.5f} (FBO) with such steps",
         f"to {of_value(jumps['value'], 2)} at w = 50 and more",
         f"All weight on the newest batch has {fbo['excess_newest']['mean']:.6f}",
-        f"(mean square {fbo['bias_given_past']['mean']:.1e}) is larger than its noise ({fbo['noise_given_past']['mean']:.1e})"
-        .replace("e-0", "e-"),
+        "(mean square {:.1e}) is larger than its noise ({:.1e})".format(
+            *(fbo[f"{part}_given_past"]["mean"] for part in ("bias", "noise"))
+        ).replace("e-0", "e-"),
     )
 
 
