@@ -195,6 +195,8 @@ def test_all_seeds_together(method):
     window = 100 if method == "smooth-fbo" else 1
     files = ("cartpole", "cartpole_window", "cartpole_hundred") if window > 1 else ("cartpole", "cartpole_hundred")
     groups = [group_of(name, method, window=window) for name in files]
+    if window > 1:
+        groups += [group for group in stored("cartpole_remedies")["groups"] if group["run"] == "ours"]
     averaged, newest = (pooled(groups, name) for name in ("final_return", "newest_return"))
     label = find(method).label + (" (w = 100, θ = 0.4)" if window > 1 else "")
     row = [
