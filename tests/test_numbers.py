@@ -190,20 +190,37 @@ def pooled(groups, metric):
     return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": number}
 
 
+def all_groups(method):
+    """Of every file that has the method with the shipped settings, drifting."""
+    if method != "smooth-fbo":
+        return [group_of(name, method, window=1) for name in ("cartpole", "cartpole_hundred")]
+    files = ("cartpole", "cartpole_window", "cartpole_hundred")
+    ours = [group for group in stored("cartpole_remedies")["groups"] if group["run"] == "ours"]
+    return [group_of(name, method, window=100) for name in files] + ours
+
+
 @pytest.mark.parametrize("method", ["vep", "smooth-fbo", "fbo", "mle"])
 def test_all_seeds_together(method):
-    window = 100 if method == "smooth-fbo" else 1
-    files = ("cartpole", "cartpole_window", "cartpole_hundred") if window > 1 else ("cartpole", "cartpole_hundred")
-    groups = [group_of(name, method, window=window) for name in files]
-    if window > 1:
-        groups += [group for group in stored("cartpole_remedies")["groups"] if group["run"] == "ours"]
+    groups = all_groups(method)
     averaged, newest = (pooled(groups, name) for name in ("final_return", "newest_return"))
-    label = find(method).label + (" (w = 100, θ = 0.4)" if window > 1 else "")
+    label = find(method).label + (" (w = 100, θ = 0.4)" if method == "smooth-fbo" else "")
     row = [
         label, str(averaged["seeds"]), with_interval(averaged, 1), f"{min(group['min'] for group in groups):.1f}",
         with_interval(newest), f"{min(group['newest']['min'] for group in groups):.1f}",
     ]  # fmt: skip
     assert f"| {' | '.join(row)} |" in text_of("studies/cartpole.md"), row
+
+
+def test_the_front_page():
+    """Its row about CartPole: all stored seeds, and the algorithm as written."""
+    fbo, mle, vep = (f"{pooled(all_groups(name), 'final_return')['mean']:.0f}" for name in ("fbo", "mle", "vep"))
+    (written,) = [group for group in stored("cartpole_faithful")["groups"] if group["run"] == "faithful-average"]
+    three_of = " / ".join(f"{written[name]:.0f}" for name in ("max", "mean", "min"))
+    averaged = pooled(all_groups("smooth-fbo"), "final_return")
+    page = text_of("index.md")
+    assert f"mean last return is {with_interval(averaged)} on {averaged['seeds']} seeds" in page
+    assert f"above FBO ({fbo}) and MLE ({mle}), and below VEP ({vep})" in page
+    assert f"({three_of} over ten seeds" in page
 
 
 # The arena

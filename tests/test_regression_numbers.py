@@ -229,6 +229,12 @@ def test_logarithms(rate, minibatch):
     assert not missing(PAGE, log_row(rate, minibatch))
 
 
+def test_the_best_rates_of_logarithms():
+    (claim,) = claims_of("regression_log", comparison="each at its best outer rate", minibatch="full", window=100)
+    assert (claim["outer_rate"], claim["other_rate"]) == (3, 1)
+    assert not missing(PAGE, f"(FBO 1, w = 100 3) its objective is {of_value(claim['value'], 2)} of FBO's")
+
+
 def final_row(final, minibatch):
     name, run = ("regression_paper", None) if final == "all" else ("regression_variants", f"final-{final}")
     cells = []
