@@ -96,6 +96,7 @@ def sentences():
     return [
         f"{three(ours)} with averaged networks and {three(ours['newest'])} with the newest",
         f"{share[0]:.0f} % of SmoothFBO's steps ({share[1]:.0f} to {share[2]:.0f} % by seed)",
+        f"({difference('faithful-average', 'faithful-smooth-fbo', 'final_return')})",
         f"by {difference('faithful-average', 'faithful-fbo', 'final_return')}",
         f"by {difference('faithful-average', 'faithful-fbo', 'late_return')}",
         f"by {difference('faithful-smooth-fbo', 'faithful-fbo', 'final_return')}",
