@@ -241,8 +241,8 @@ MUTATIONS = [
     ("harness/statistics.py", "stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1)", "1.96 * numbers.std(ddof=1)", "studies/test_regression.py"),
     ("testbeds/regression.py", "difference = values[1:] - values[:1]", "difference = values[1:]", "testbeds/test_known_truth.py"),
     # the run system
-    ("harness/runner.py", "if done <= recorded:", "if True:", "harness/test_runner.py"),
-    ("harness/runner.py", 'keep = records["round"][0] < program.rounds', 'keep = records["round"][0] <= program.rounds', "harness/test_runner.py"),
+    ("harness/chunks.py", "if done <= recorded:", "if True:", "harness/test_runner.py"),
+    ("harness/chunks.py", 'keep = records["round"][0] < program.rounds', 'keep = records["round"][0] <= program.rounds', "harness/test_runner.py"),
     ("harness/checkpoints.py", "if not np.array_equal(stored, _digest(arrays)):", "if False:", "harness/test_runner.py"),
     ("harness/lanes.py", "np.repeat(values[-1:], self._padded - len(values), axis=0)", "values[:0]", "harness/test_runner.py"),
     ("harness/charts.py", "return escape(text, quote=False)", "return text", "harness/test_page.py"),
