@@ -2,6 +2,7 @@
 
 import os
 import socket
+import warnings
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,7 +94,9 @@ class ClusterWorkers:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             address = None if self.request == "auto" else self.request
-            ray.init(address, log_to_driver=False, logging_level="ERROR", namespace="smoothfbo")
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"os\.fork\(\)")  # of jax: where Ray forks, it only starts a program
+                ray.init(address, log_to_driver=False, logging_level="ERROR", namespace="smoothfbo")
         except Exception as error:  # whatever Ray raises, there is no cluster
             why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise UsageError(f"`workers` {self.request}: there is no connection to a Ray cluster ({why}).") from error
