@@ -124,7 +124,7 @@ def test_a_block_is_tried_again_and_given_up_when_it_gets_no_further(whole, tmp_
     workers, shown = Here(toy(), fault), []
     run(tmp_path, workers, shown.append)
     assert workers.asked.count("000-000001") == ATTEMPTS
-    name = "block 000-000001 (a: a 1 2 … a 1 3)"
+    name = "block 000-000001 (a: method a, seed 2 … 3)"
     assert folders.read_missing(tmp_path) == [f"{name}: RuntimeError: no luck"]
     notes = [note for progress in shown for note in progress.notes]
     assert notes == [f"{name} failed and is tried again: RuntimeError: no luck."] * 2 + [

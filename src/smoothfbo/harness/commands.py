@@ -14,6 +14,7 @@ from smoothfbo.harness import console as screen
 from smoothfbo.harness import folders
 from smoothfbo.harness.requirements import require_known
 from smoothfbo.harness.study import Entry, Run
+from smoothfbo.harness.study import Report as StudyReport
 from smoothfbo.harness.workers.choice import choose
 
 FLAT = tyro.conf.arg(name="", prefix_name=False)  # options of a part without the part's name in front
@@ -102,7 +103,7 @@ def run(
         screen.say(console, f"{folder} holds the finished run of this configuration; nothing was left to run.")
     report = entry.report()
     with console.status("drawing"):
-        page = report.build(folder)
+        page = _draw(report, folder)
     for line in report.as_text(folder):
         console.print(line, markup=not isinstance(line, str))  # words may hold anything, tables have colours
     screen.say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and the tables beside it)")
@@ -110,6 +111,17 @@ def run(
     if line is not None:
         print(f"smoothfbo: {line}", file=sys.stderr)
     return max(status, _tell_missing(folder))
+
+
+def _draw(report: StudyReport, folder: Path) -> Path:
+    try:
+        return report.build(folder)
+    except Exception as error:
+        missing = folders.read_missing(folder)
+        if not missing:
+            raise
+        what = f"{folder} has no page: too much is missing"
+        raise UsageError(f"{what} ({missing[0]}); to try again: smoothfbo resume {folder}.") from error
 
 
 def _tell_missing(folder: Path) -> int:
@@ -169,4 +181,4 @@ class Report:
             return [report.together(self.folders, self.out)]
         for folder in self.folders if report.refresh is not None else ():
             report.refresh(folder)  # pyright: ignore[reportOptionalCall]
-        return [report.build(folder) for folder in self.folders]
+        return [_draw(report, folder) for folder in self.folders]

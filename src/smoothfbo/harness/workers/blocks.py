@@ -20,8 +20,13 @@ class Block:
     @property
     def text(self) -> str:
         """For the user: which lanes these are."""
-        first, last = (" ".join(map(str, lane.values())) for lane in (self.program.lanes[0], self.program.lanes[-1]))
-        return f"{self.name} ({self.program.name}: {first}" + ("" if first == last else f" … {last}") + ")"
+        first, last = self.program.lanes[0], self.program.lanes[-1]
+        told = [
+            f"{name} {first[name]}" + ("" if first[name] == last[name] else f" … {last[name]}")
+            for name in first
+            if first[name] != last[name] or name in ("method", "seed")
+        ]
+        return f"{self.name} ({self.program.name}: {', '.join(told)})"
 
 
 def restrict(program: Program, first: int, end: int) -> Program:

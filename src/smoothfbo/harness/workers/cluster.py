@@ -43,12 +43,14 @@ class ClusterTeam:
         share = {"num_gpus": 1 / BLOCKS_PER_GPU} if number else {}
         self._task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, **share)(run_block)
         nodes = sum(node["Alive"] for node in ray.nodes())
-        self.blocks = BLOCKS_PER_GPU * number if number else BLOCKS_PER_CORE * max(1, cores)
-        kinds = ", ".join(sorted(name.split(":")[1] for name in resources if name.startswith("accelerator_type:")))
-        self.devices = [
-            f"Ray, {BLOCKS_PER_GPU} blocks on each GPU ({kinds})" if number else "Ray, a core for each block"
-        ]
-        self.notes = (f"Ray: {nodes} nodes, {cores} cores, {number} GPUs.", *(self._start_mps() if number else ()))
+        self.notes = (f"Ray: {nodes} node(s), {cores} core(s), {number} GPU(s).",)
+        if number:
+            kinds = {name.split(":")[1] for name in resources if name.startswith("accelerator_type:")}
+            self.blocks = BLOCKS_PER_GPU * number
+            self.devices = [f"Ray, {BLOCKS_PER_GPU} blocks on a GPU", *sorted(kinds)]
+            self.notes += tuple(self._start_mps())
+        else:
+            self.blocks, self.devices = BLOCKS_PER_CORE * max(1, cores), ["Ray, a core for each block"]
 
     def _start_mps(self) -> list[str]:
         """On every node that has GPUs."""
@@ -95,7 +97,8 @@ class ClusterWorkers:
         try:
             address = None if self.request == "auto" else self.request
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", r"os\.fork\(\)")  # of jax: where Ray forks, it only starts a program
+                # One sentence says it all; and jax warns of a fork, by which Ray only starts its own programs.
+                warnings.simplefilter("ignore")
                 ray.init(address, log_to_driver=False, logging_level="ERROR", namespace="smoothfbo")
         except Exception as error:  # whatever Ray raises, there is no cluster
             why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
