@@ -7,12 +7,12 @@ nobody disturbed, bit for bit: `make faults`.
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -20,28 +20,77 @@ import pandas as pd
 LIMIT = 400  # seconds that a run may take
 VICTIMS = ("worker", "node", "driver")
 NODES = 3
+SOURCE = Path(__file__).parent.parent / "src" / "smoothfbo"
+
+# A study whose chunks take time but no work: three random walks.
+STUDY = """
+import time
+from dataclasses import dataclass
+
+from smoothfbo.harness.study import Entry, Measured, Program, Run, Study
+
+
+@dataclass(frozen=True)
+class Config:
+    chunks: int = 150
+
+
+def execute(run: Run) -> None:
+    import jax
+    import jax.numpy as jnp
+    import pandas as pd
+
+    from smoothfbo.harness import runner
+
+    def advance(seed, state):
+        place, round = state
+        place = place + jax.random.normal(jax.random.fold_in(jax.random.key(seed), round))
+        return (place, round + 1), {"round": round[None], "place": place[None]}
+
+    def measure(program, records):
+        seeds = [lane["seed"] for lane in program.lanes]
+        table = pd.DataFrame(records["place"], index=seeds, columns=map(str, records["round"][0]))
+        return Measured({"metrics": table.reset_index()})
+
+    def summarise(tables):
+        return {"summary": {"sum": float(tables["metrics"].to_numpy().sum())}}
+
+    lanes = tuple({"method": "walk", "seed": seed} for seed in range(3))
+    begin = lambda seed: (jnp.zeros(()), jnp.zeros((), int))
+    program = Program("walk", lanes, jnp.arange(3), begin, advance, run.config.chunks, 1)
+    wait = lambda program, records: time.sleep(0.03 if run.block else 0)
+    runner.execute(Study("walk", run.config, [program], measure, summarise), run._replace(on_records=wait))
+
+
+ENTRY = Entry(name="walk", config=Config, execute=execute, report=lambda: None)
+"""
+
+
+def package(parent: Path) -> Path:
+    """A copy of the package that has the study, for the path."""
+    copy = parent / "package"
+    shutil.copytree(SOURCE, copy / "smoothfbo", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "smoothfbo" / "studies" / "walk").mkdir()
+    (copy / "smoothfbo" / "studies" / "walk" / "__init__.py").touch()
+    (copy / "smoothfbo" / "studies" / "walk" / "command.py").write_text(STUDY)
+    return copy
 
 
 def drive(folder: Path) -> None:
-    """The command without its page: a lane without networks, three times, each a block of 500 chunks."""
+    """The command, without a page."""
     from smoothfbo.harness.console import start_jax
 
     start_jax(is_driver=True)
+    from smoothfbo.harness.registry import entries
     from smoothfbo.harness.study import Run
     from smoothfbo.harness.workers.cluster import ClusterWorkers
-    from smoothfbo.studies.regression.command import ENTRY
-    from smoothfbo.studies.regression.config import RegressionConfig
-
-    config = RegressionConfig(
-        methods=("exact",), rounds=2_000, chunk=4, seeds=3, probe_draws=0, lags=3, inputs=2, batch=(4,),
-        minibatch=("4",),
-    )  # fmt: skip
 
     def show(progress) -> None:
         for note in progress.notes:
             print(note, flush=True)
 
-    ENTRY.execute(Run(config, folder, "tests/faults.py", show, workers=ClusterWorkers("auto", 1)))
+    entry = entries()["walk"]
+    entry.execute(Run(entry.config(), folder, "tests/faults.py", show, workers=ClusterWorkers("auto", 1)))
 
 
 def start(folder: Path, address: str) -> subprocess.Popen:
@@ -95,49 +144,47 @@ def finish(driver: subprocess.Popen, folder: Path, address: str) -> int:
 
 
 def same(first: Path, second: Path) -> bool:
-    names = {path.name for path in first.glob("*.parquet")} | {"summary.json"}
-    assert len(names) == 3
-    return all(
-        (first / name).read_bytes() == (second / name).read_bytes()
-        if name.endswith("json")
-        else pd.read_parquet(first / name).equals(pd.read_parquet(second / name))
-        for name in names
-    )
+    tables = [pd.read_parquet(folder / "metrics.parquet") for folder in (first, second)]
+    summaries = [(folder / "summary.json").read_bytes() for folder in (first, second)]
+    return tables[0].equals(tables[1]) and tables[0].shape == (3, 151) and summaries[0] == summaries[1]
 
 
 def main(runs: int, seed: int) -> None:
-    from ray.cluster_utils import Cluster
+    with tempfile.TemporaryDirectory() as parent:
+        path = [str(package(Path(parent))), os.environ.get("PYTHONPATH", "")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # which nodes, workers and drivers inherit
+        from ray.cluster_utils import Cluster
 
-    rng = random.Random(seed)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    for _ in range(NODES - 1):
-        cluster.add_node(num_cpus=1)
-    failed = Counter()
-    try:
-        with tempfile.TemporaryDirectory() as parent:
-            whole = Path(parent, "whole")
-            for _ in range(2):  # the second one finds its programs compiled
-                begin = time.monotonic()
-                subprocess.run(["rm", "-rf", str(whole)], check=True)
-                finish(start(whole, cluster.address), whole, cluster.address)
-            usual = time.monotonic() - begin
-            print(f"undisturbed: {usual:.0f} s", flush=True)
-            for index in range(runs):
-                folder, begin = Path(parent, f"run-{index}"), time.monotonic()
-                victim = VICTIMS[index % len(VICTIMS)]
-                driver = start(folder, cluster.address)
-                time.sleep(rng.uniform(0, 0.8 * usual))
-                what = disturb(victim, cluster, driver, folder, rng)
-                again = finish(driver, folder, cluster.address)
-                is_same = same(whole, folder)
-                failed[victim] += not is_same
-                verdict = "the same bits" if is_same else "THE TABLES DIFFER"
-                seconds = time.monotonic() - begin
-                print(f"run {index + 1:2d}: {what}; {again} × resumed; {seconds:4.0f} s; {verdict}", flush=True)
-    finally:
-        cluster.shutdown()
-    print(f"{runs - failed.total()} of {runs} runs ended with the tables of an undisturbed run, bit for bit")
-    sys.exit(bool(failed.total()))
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        try:
+            for _ in range(NODES - 1):
+                cluster.add_node(num_cpus=1)
+            lost = compare(cluster, Path(parent), runs, random.Random(seed))
+        finally:
+            cluster.shutdown()
+    print(f"{runs - lost} of {runs} runs ended with the tables of an undisturbed run, bit for bit")
+    sys.exit(bool(lost))
+
+
+def compare(cluster, parent: Path, runs: int, rng: random.Random) -> int:
+    """How many runs ended with other tables than one that nobody disturbed."""
+    for whole in (parent / "cold", parent / "whole"):  # the second one finds its programs compiled
+        begin = time.monotonic()
+        finish(start(whole, cluster.address), whole, cluster.address)
+    usual, lost = time.monotonic() - begin, 0
+    print(f"undisturbed: {usual:.0f} s", flush=True)
+    for index in range(runs):
+        folder, begin = parent / f"run-{index}", time.monotonic()
+        driver = start(folder, cluster.address)
+        time.sleep(rng.uniform(0, 0.8 * usual))
+        what = disturb(VICTIMS[index % len(VICTIMS)], cluster, driver, folder, rng)
+        again = finish(driver, folder, cluster.address)
+        is_same = same(parent / "whole", folder)
+        lost += not is_same
+        verdict = "the same bits" if is_same else "THE TABLES DIFFER"
+        seconds = time.monotonic() - begin
+        print(f"run {index + 1:2d}: {what}; {again} × resumed; {seconds:4.0f} s; {verdict}", flush=True)
+    return lost
 
 
 if __name__ == "__main__":
