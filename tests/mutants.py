@@ -241,6 +241,12 @@ MUTATIONS = [
     ("harness/statistics.py", "stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1)", "1.96 * numbers.std(ddof=1)", "studies/test_regression.py"),
     ("testbeds/regression.py", "difference = values[1:] - values[:1]", "difference = values[1:]", "testbeds/test_known_truth.py"),
     # the run system
+    ("harness/workers/driver.py", "failures[block.name] = 1 if chunks > reached[block.name] else", "failures[block.name] = 1 if False else", "harness/test_workers.py"),
+    ("harness/workers/driver.py", "if ended.is_final:", "if False:", "harness/test_workers.py"),
+    ("harness/workers/blocks.py", "numbers = jax.tree.map(lambda leaf: leaf[first:end], program.numbers)", "numbers = jax.tree.map(lambda leaf: leaf[: end - first], program.numbers)", "harness/test_workers.py"),
+    ("harness/results.py", "np.concatenate([part[name] for part in records])", "np.concatenate([part[name] for part in records[::-1]])", "harness/test_workers.py"),
+    ("harness/folders.py", "return is_finished(folder) and not (folder / MISSING).exists()", "return is_finished(folder)", "harness/test_workers.py"),
+    ("harness/runner.py", "        return run.workers.block or size_for(study.programs, team.blocks)\n    size = folders.stored_block_size(run.folder)\n", "        return run.workers.block or size_for(study.programs, team.blocks)\n    size = run.workers.block or size_for(study.programs, team.blocks)\n", "harness/test_workers.py"),
     ("harness/chunks.py", "if done <= recorded:", "if True:", "harness/test_runner.py"),
     ("harness/chunks.py", 'keep = records["round"][0] < program.rounds', 'keep = records["round"][0] <= program.rounds', "harness/test_runner.py"),
     ("harness/checkpoints.py", "if not np.array_equal(stored, _digest(arrays)):", "if False:", "harness/test_runner.py"),

@@ -140,12 +140,15 @@ class Resume:
 
     folder: tyro.conf.Positional[Path]
     """The folder of the run (what was given as --out)."""
+    workers: str | None = None
+    """For a run that was begun with workers: others than it had."""
 
     def run(self, entries: dict[str, Entry]) -> int:
         stored = folders.read_description(self.folder, tuple(entries))
         entry = entries[stored["experiment"]]
         config = folders.configuration(entry.config, stored["config"])
-        return run(entry, config, self.folder, stored["command"], tensorboard=(self.folder / "tensorboard").exists())
+        was_watched = (self.folder / "tensorboard").exists()
+        return run(entry, config, self.folder, stored["command"], tensorboard=was_watched, workers=self.workers)
 
 
 @dataclass(frozen=True)
