@@ -114,9 +114,23 @@ def workers_of(folder: Path) -> list[int]:
     return found
 
 
+def chunks(folder: Path) -> int:
+    return len(list(folder.glob("progress/*/records-*.npz")))
+
+
+def wait_for_moment(driver: subprocess.Popen, folder: Path, usual: float, rng: random.Random) -> None:
+    """A moment of the start in every third run, else one between two chunks."""
+    if rng.random() < 1 / 3:
+        time.sleep(rng.uniform(0, 0.5 * usual))
+        return
+    moment = rng.randrange(1, 450)
+    while chunks(folder) < moment and driver.poll() is None:
+        time.sleep(0.01)
+
+
 def disturb(victim: str, cluster, driver: subprocess.Popen, folder: Path, rng: random.Random) -> str:
     """Kill it; says what was killed."""
-    done = len(list(folder.glob("progress/*/records-*.npz")))
+    done = chunks(folder)
     if victim == "driver":
         driver.kill()
         driver.wait()
@@ -176,7 +190,7 @@ def compare(cluster, parent: Path, runs: int, rng: random.Random) -> int:
     for index in range(runs):
         folder, begin = parent / f"run-{index}", time.monotonic()
         driver = start(folder, cluster.address)
-        time.sleep(rng.uniform(0, 0.8 * usual))
+        wait_for_moment(driver, folder, usual, rng)
         what = disturb(VICTIMS[index % len(VICTIMS)], cluster, driver, folder, rng)
         again = finish(driver, folder, cluster.address)
         is_same = same(parent / "whole", folder)

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import jax
-
 from smoothfbo.harness.study import Program
 
 
@@ -31,6 +29,8 @@ class Block:
 
 def restrict(program: Program, first: int, end: int) -> Program:
     """The same program with the lanes first, …, end − 1."""
+    import jax  # here, so that the command line knows workers without it
+
     numbers = jax.tree.map(lambda leaf: leaf[first:end], program.numbers)
     return replace(program, lanes=program.lanes[first:end], numbers=numbers)
 

@@ -41,8 +41,8 @@ class ClusterTeam:
         number, cores = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
         self._shared = BLOCKS_PER_GPU if number else 0
         share = {"num_gpus": 1 / BLOCKS_PER_GPU} if number else {}
-        # max_calls: nothing of a block stays behind on its node. max_retries: the driver counts attempts itself.
-        self._task = ray.remote(num_cpus=1, max_retries=0, max_calls=1, **share)(run_block)
+        # max_retries: the driver counts attempts itself.
+        self._task = ray.remote(num_cpus=1, max_retries=0, **share)(run_block)
         nodes = sum(node["Alive"] for node in ray.nodes())
         self.notes = (f"Ray: {nodes} node(s), {cores} core(s), {number} GPU(s).",)
         if number:
