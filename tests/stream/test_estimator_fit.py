@@ -82,7 +82,7 @@ def test_weights_that_are_all_the_same_change_nothing_and_bad_ones_are_refused(t
     parts = StreamRegressor.load(tmp_path / "model.state").partial_fit(x[101:], y[101:], sample_weight=weight[101:])
     np.testing.assert_array_equal(parts.coef_, whole.coef_)
     for bad in (-1.0, np.inf):
-        with pytest.raises(ValueError, match="finite|infinity"):
+        with pytest.raises(ValueError, match=r"finite|infinity"):
             plain.partial_fit(x[:1], y[:1], sample_weight=[bad])
 
 
@@ -133,7 +133,7 @@ def test_rivers_clone(fitted):
     assert fresh.get_params() == fitted.get_params() | {"step": 0.25}
     assert fresh.predict_one({"a": 1.0}) == 0.0
     same = fitted.clone(include_attributes=True)
-    x, y = data(1)
+    x, _ = data(1)
     row = named(x[0])
     assert same.predict_one(row) == fitted.predict_one(row)
     same.learn_one(row, 100.0)

@@ -16,7 +16,21 @@ from smoothfbo.stream.live import Answers, Printer
 from smoothfbo.stream.pipeline import open_stream, run_stream
 
 OPTIONS = {"block": 8, "rates": 4, "windows": (2, 3), "smoothing": 3, "lags": 1, "task": "regression"}
-FLAGS = ["--block", "8", "--rates", "4", "--windows", "2", "3", "--smoothing", "3", "--lags", "1", "--task", "regression"]
+FLAGS = [
+    "--block",
+    "8",
+    "--rates",
+    "4",
+    "--windows",
+    "2",
+    "3",
+    "--smoothing",
+    "3",
+    "--lags",
+    "1",
+    "--task",
+    "regression",
+]
 HEADER = "a,b,y"
 
 
@@ -163,7 +177,6 @@ def test_bad_rows_are_left_out_counted_and_named(place, of_file, tmp_path):
 
 
 def test_rows_out_of_order_are_left_out(place, tmp_path):
-    lines = [f"{row},{row}" for row in rows(30)]
     lines = [f"{i},{row}" for i, row in enumerate(rows(30))]
     lines.insert(20, f"5,{rows(30)[5]}")
     (tmp_path / "order.csv").write_text("\n".join(["t," + HEADER, *lines, ""]))

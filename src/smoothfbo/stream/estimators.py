@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.learner import files
 from smoothfbo.stream.frames import FrameEncoder
+from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.single import LinearFit
@@ -231,7 +231,8 @@ class _StreamEstimator(BaseEstimator, ABC):
         options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         numeric = not self._is_classification
         if self.encoder_ is None or not is_frame:
-            return validate_data(self, X, y, reset=not self._is_started, y_numeric=numeric, **options)
+            checked: Any = validate_data(self, X, y, reset=not self._is_started, y_numeric=numeric, **options)
+            return checked
         validate_data(self, X, reset=not self._is_started, skip_check_array=True)
         return check_X_y(self._encoded(X), y, y_numeric=numeric, **options)
 
@@ -252,7 +253,7 @@ class _StreamEstimator(BaseEstimator, ABC):
             if self.encoder_ is not None:
                 return _finite(self.encoder_.row(x), dict(x))
             values = [x.get(name) for name in self.features_ or ()]
-            row = np.array([[np.nan if value is None else float(value) for value in values]])
+            row = np.array([[math.nan if value is None else float(value) for value in values]])
         except (TypeError, ValueError) as error:
             raise ValueError(f"Features must be numbers, or text from the first row on, got {dict(x)!r}.") from error
         return _finite(row, dict(x))

@@ -1,4 +1,4 @@
-"""Columns of a data frame, or the entries of a row, as numbers: text and categories as the command line encodes them."""
+"""Columns of a data frame, or the entries of a row, as numbers; text is encoded as by the command line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -67,4 +67,4 @@ def _is_text(column: Any) -> bool:
     kind = column.dtype
     if str(kind) in ("category", "string", "str"):
         return True
-    return kind == object and any(isinstance(value, str) for value in column)
+    return kind.kind == "O" and any(isinstance(value, str) for value in column)

@@ -100,9 +100,8 @@ class Session:
         sums = self.absolute if absolute else self.squared
         return dict(zip(self.methods, (sums / max(self.known, 1)).tolist(), strict=True))
 
-
     def coverage(self) -> dict[str, float]:
-        """The part of the targets that lay in each band, by the part that should: {"0.5": 0.501, …}; none for classes."""
+        """The part of the targets that lay in each band, by the part that should; empty for classes."""
         if not self.banded:
             return {}
         return {str(level): float(part) for level, part in zip(LEVELS, self.covered / self.banded, strict=True)}

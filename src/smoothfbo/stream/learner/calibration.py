@@ -1,7 +1,7 @@
 """From scores to probabilities, fitted online to what was predicted and then seen.
 
-The predictor's outputs v (one per class but the first) are fitted to the classes' indicators by squares. Two experts make
-probabilities of them; `scores` are (1 − Σv, v):
+The predictor's outputs v (one per class but the first) are fitted to the classes' indicators by squares. Two experts
+make probabilities of them; `scores` are (1 − Σv, v):
 
     sharpness   softmax(τ · scores)          one number: good from the start, and where the scores are good
     regression  softmax(W (1, v))            a multinomial logistic regression on the outputs. The outputs span the
@@ -48,9 +48,7 @@ def uncalibrated(classes: int) -> Calibration:
     none = jnp.zeros(())
     matrix = jnp.eye(classes).at[0].set(-1).at[0, 0].set(1)
     squares = none + 0.0
-    return Calibration(
-        none + math.log(SHARPNESS), squares, SHARPNESS * matrix, RIDGE * jnp.eye(classes), jnp.zeros(2)
-    )
+    return Calibration(none + math.log(SHARPNESS), squares, SHARPNESS * matrix, RIDGE * jnp.eye(classes), jnp.zeros(2))
 
 
 def probabilities(

@@ -19,8 +19,8 @@ quantiles (Angelopoulos, Candès and Tibshirani 2023, "Conformal PID control for
 levels at once: θ itself may cross, and the step uses the edges that were given (Ding, Gibbs and Tibshirani 2025,
 "Calibrated multi-level quantile forecasting").
 
-With a horizon H the residual of row t − H is the newest one that row t may use. Then s_j is the scale at the time of the
-row's prediction, so that experts are judged by what they said H rows ahead.
+With a horizon H the residual of row t − H is the newest one that row t may use. Then s_j is the scale at the time of
+the row's prediction, so that experts are judged by what they said H rows ahead.
 """
 
 import math
@@ -62,8 +62,8 @@ class Tracker(NamedTuple):
 class Intervals(NamedTuple):
     """What the bands of the next row need: the tracker, and the last H rows, whose targets are not known yet.
 
-    `residuals`, `scales` (s when the row was predicted) and `edges` of row t stand in slot t mod length; `row` counts the rows. There may be more slots than H,
-    so that horizons share a compiled program.
+    `residuals`, `scales` (s when the row was predicted) and `edges` of row t stand in slot t mod length; `row` counts
+    the rows. There may be more slots than H, so that horizons share a compiled program.
     """
 
     tracker: Tracker

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
@@ -169,7 +168,7 @@ class Learner:
                 part = [_padded(values[at : at + ROWS_PER_CALL], ROWS_PER_CALL) for values in (predictions, targets)]
                 count = min(len(targets) - at, ROWS_PER_CALL)
                 with double_precision():
-                    intervals, all = _add_rows(intervals, *part, jnp.asarray(count, jnp.int32))
+                    intervals, all = _add_rows(intervals, *part, np.int32(count))
                 edges.append(np.asarray(all)[:count])
             bands = nested_bands(np.concatenate(edges)[silent:])
         asked = outcome._replace(
@@ -216,7 +215,7 @@ class Learner:
         if self.spec.delay:
             late = self._blocks(rows if oldest is None else _cut(oldest, 0, learn * self.spec.rows))
         with double_precision():
-            number = [jnp.asarray(value, jnp.int32) for value in (-(-count // self.spec.rows), learn)]
+            number = np.int32(-(-count // self.spec.rows)), np.int32(learn)
             weights = None if weight is None else self._pad(weight[:count])
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
             return _Piece(jax.tree.map(np.asarray, result), count)

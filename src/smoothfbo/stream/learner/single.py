@@ -16,42 +16,41 @@ from smoothfbo.stream.learner.units import FAR
 
 
 class LinearFit(NamedTuple):
-    """outputs = W ((factor·x + shift − mean)/spread, 1) · scale + centre, with values that cannot be meant left out.
+    """outputs = scale · W ((factor·x + shift)/spread, 1) + centre, with values that cannot be meant left out.
 
-    - `low`, `high`: beyond them a value counts as missing; `odd`: columns that count as missing at present.
-    - `weights`: outputs × (columns, 1).
+    - `shift`: less the mean of the past; `low`, `high`: the standardised values that count, none of a column that is
+      odd at present.
+    - `weights`: outputs × columns; `constant`: their last column, of the constant 1.
     """
 
     factor: np.ndarray
     shift: np.ndarray
+    spread: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    odd: np.ndarray
-    mean: np.ndarray
-    spread: np.ndarray
     weights: np.ndarray
+    constant: np.ndarray
     scale: np.ndarray
     centre: np.ndarray
 
     def outputs(self, row: np.ndarray) -> np.ndarray:
         """For the features of one row; NaN is missing."""
-        values = self.factor * row + self.shift
-        standard = (values - self.mean) / self.spread
-        np.clip(standard, -CLIP, CLIP, out=standard)
-        counts = (values >= self.low) & (values <= self.high) & ~self.odd  # False for NaN
-        standard[~counts] = 0.0
-        return (self.weights[:, :-1] @ standard + self.weights[:, -1]) * self.scale + self.centre
+        standard = self.factor * row
+        standard += self.shift
+        standard /= self.spread
+        counts = (standard >= self.low) & (standard <= self.high)  # False for NaN
+        np.maximum(np.minimum(standard, CLIP, out=standard), -CLIP, out=standard)
+        return (self.weights @ np.where(counts, standard, 0.0) + self.constant) * self.scale + self.centre
 
     @property
     def coefficients(self) -> np.ndarray:
         """outputs × columns: by how much an output rises with a feature, in their own units."""
-        return self.scale[:, None] * self.weights[:, :-1] * (self.factor / self.spread)
+        return self.scale[:, None] * self.weights * (self.factor / self.spread)
 
     @property
     def intercepts(self) -> np.ndarray:
         """The outputs where all features are 0."""
-        moved = self.weights[:, :-1] @ ((self.shift - self.mean) / self.spread) + self.weights[:, -1]
-        return moved * self.scale + self.centre
+        return (self.weights @ (self.shift / self.spread) + self.constant) * self.scale + self.centre
 
 
 def linear_fit(spec: Specification, state: LearnerState) -> LinearFit:
@@ -62,18 +61,18 @@ def linear_fit(spec: Specification, state: LearnerState) -> LinearFit:
     units, features, target, params = jax.tree.map(np.asarray, parts)
     is_known = units.blocks > 0
     low, high = np.where(is_known, units.low, 0), np.where(is_known, units.high, 0)
-    middle, half = (low + high) / 2, (high - low) / 2
+    middle, half, spread = (low + high) / 2, (high - low) / 2, _spread(features)
     reach = np.where(half > 0, FAR * half, np.inf)
+    weights = params[0].reshape(spec.outputs, spec.features + 1)
     classes = spec.is_classification
     return LinearFit(
         factor=units.factor,
-        shift=units.shift,
-        low=middle - reach,
-        high=middle + reach,
-        odd=units.odd > 0,
-        mean=features.mean,
-        spread=_spread(features),
-        weights=params[0].reshape(spec.outputs, spec.features + 1),
+        shift=units.shift - features.mean,
+        spread=spread,
+        low=np.where(units.odd > 0, np.inf, (middle - reach - features.mean) / spread),
+        high=(middle + reach - features.mean) / spread,
+        weights=weights[:, :-1],
+        constant=weights[:, -1],
         scale=np.ones(spec.outputs) if classes else _spread(target),
         centre=np.zeros(spec.outputs) if classes else target.mean,
     )

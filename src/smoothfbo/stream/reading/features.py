@@ -148,8 +148,8 @@ class Encoder:
             return table, None
         row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
         return table.slice(0, row), UsageError(
-            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
-            "classes; if they are numbers, set `task` to regression."
+            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.target!r}: more than "
+            f"{MOST_CLASSES} classes; if they are numbers, set `task` to regression."
         )
 
     def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
