@@ -258,7 +258,7 @@ def finish(results: StreamResults, session: Session) -> StreamResults:
     if session.known or results.fault is not None:
         return results
     column = f"column {session.schema.target!r}"
-    what = f"{session.config.data}: {column} has no value that could be predicted, so there is no error to tell."
+    what = f"{session.encoder.source}: {column} has no value that could be predicted, so there is no error to tell."
     return replace(results, fault=UsageError(what))
 
 

@@ -29,7 +29,8 @@ class Session:
 
     def __init__(self, config: StreamConfig, schema: Schema, learner: Learner | None = None):
         self.config, self.schema = config.for_task(schema.is_classification), schema
-        self.encoder = Encoder(schema, config.all_lags, config.horizon, config.data)
+        source = "standard input" if config.data == "-" else config.data
+        self.encoder = Encoder(schema, config.all_lags, config.horizon, source)
         self.learner = Learner(specification(self.config, self.encoder)) if learner is None else learner
         methods = len(self.methods)
         self.squared, self.absolute, self.known = np.zeros(methods), np.zeros(methods), 0

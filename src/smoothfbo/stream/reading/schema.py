@@ -124,7 +124,8 @@ def infer_schema(
         notes.append(f"task: {task}, because {target!r} holds {reason} in the first {first.num_rows:,} rows")
     if task == "regression" and is_text:
         raise UsageError(
-            f"`task` is regression, which needs numbers, but column {target!r} holds text such as {values[0]!s:.40}."
+            f"`task` is regression, which needs numbers, but column {target!r} holds text such as "
+            f"{shortened(str(values[0]))}."
         )
     classes = 0
     if task == "classification":

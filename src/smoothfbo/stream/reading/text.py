@@ -230,7 +230,11 @@ def _with_late_words(table: pa.Table, least: int) -> pa.Table:
             is_word = [value is not None and not converts(value, kind) for value in values]
             words = sum(is_word)
             if 0 < words < (len(values) - table[name].null_count) / 2 and is_word.index(True) >= least:
-                good = [None if word else value for value, word in zip(values, is_word, strict=True)]
+                # Spaces around a number are no part of it, as where a whole column is parsed.
+                good = [
+                    None if word or value is None else value.strip(" \t")
+                    for value, word in zip(values, is_word, strict=True)
+                ]
                 table = table.set_column(position, name, pa.array(good, pa.string()).cast(kind))
                 break
     return table
