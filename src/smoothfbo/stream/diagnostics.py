@@ -89,7 +89,7 @@ def _add_bands(found: Diagnostics, batch: Any, place: np.ndarray) -> None:
         low, high = (_numbers(batch[f"{side}_{name}"]) for side in ("low", "high"))
         inside = (low <= target) & (target <= high)
         found.covered[:, index] += np.bincount(place, inside, minlength=len(found.row))
-    known = ~np.isnan(target) & ~np.isnan(low)
+    known = ~np.isnan(target) & ~np.isnan(_numbers(batch[f"low_{NAMES[0]}"]))
     found.banded += np.bincount(place, known, minlength=len(found.row))
 
 
@@ -101,10 +101,12 @@ def _add_probabilities(found: Diagnostics, batch: Any, is_right: np.ndarray, jud
 
 
 def _add_times(found: Diagnostics, time: Any, loss: np.ndarray, judged: np.ndarray) -> None:
-    for table, unit in ((found.hours, compute.hour(time)), (found.days, compute.day_of_week(time))):
+    for sums, unit in ((found.hours, compute.hour(time)), (found.days, compute.day_of_week(time))):
+        if sums is None:
+            continue
         place = compute.fill_null(unit, 0).to_numpy(False)
         for index, values in enumerate((loss * judged, judged)):
-            table[index] += np.bincount(place, values, minlength=table.shape[1])  # pyright: ignore[reportOptionalSubscript]
+            sums[index] += np.bincount(place, values, minlength=sums.shape[1])
     stamps = time.cast(pa.timestamp("us", time.type.tz), safe=False).cast(pa.int64()).to_numpy(False)
     if found.spacing is None and len(stamps) > 1:
         found.spacing = float(np.median(np.diff(stamps))) / 3.6e9
