@@ -39,8 +39,10 @@ MUTATIONS = [
     ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(inner, state.adjoint, correction)", HYPERGRADIENTS),
     ("hypergradients/functional.py", "return estimate, FunctionalState(inner, adjoint, correction)", "return estimate, FunctionalState(state.inner, adjoint, correction)", HYPERGRADIENTS),
     # replay and steps that find their length
-    ("hypergradients/replayed.py", "rows = (slot - ages) % slots", "rows = (slot - ages - 1) % slots", "library/test_replayed.py"),
-    ("hypergradients/replayed.py", "% jnp.minimum(state.rounds + 1, window)", "% window", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "kept[(slot - ages) % len(kept)]", "kept[(slot - ages - 1) % len(kept)]", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "% jnp.minimum(rounds + 1, window)", "% window", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "Data(_last(history.inner, slots, slot, state.rounds), data.outer)", "data", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "slots > 1 and not self.estimator.paired", "slots > 1", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "optax.tree.where(usable, (history, rounds), (state.history, state.rounds))", "history, rounds", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)", "jnp.where(state.rounds + 1 == slots, 0, state.rounds + 1)", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "_Chosen(functions, jnp.argmin(state.losses))", "_Chosen(functions, jnp.argmax(state.losses))", "library/test_replayed.py"),
