@@ -67,6 +67,10 @@ def run_parsed(entry: Entry, parsed: Any, command: str) -> int:
     config = entry.config(**{each.name: getattr(parsed.config, each.name) for each in fields(entry.config)})
     if entry.check is not None:
         entry.check(config, entry.presets.get(preset))
+    if entry.without_folder is not None and parsed.options.out is None:
+        status = entry.without_folder(config)
+        if status is not None:
+            return status
     folder = parsed.options.out or entry.default_folder(config, preset)
     choices = {each.name: getattr(parsed.options, each.name) for each in fields(parsed.options) if each.name != "out"}
     return run(entry, config, folder, command, **choices)

@@ -145,6 +145,7 @@ class Entry:
     - `arguments`: the dataclass that the command line parses, where it is not `config` itself.
     - `check`: refuses a configuration that makes no sense beside its preset.
     - `folder`: the default folder of a run, from the configuration and the preset.
+    - `without_folder`: runs a configuration that writes no folder and returns the exit status; None for all others.
     - `has_lanes`: whether there are records for TensorBoard; `cpu_only`: whether a GPU would be of no use.
     """
 
@@ -157,6 +158,7 @@ class Entry:
     arguments: type | None = None
     check: Callable[[Any, Any], None] | None = None
     folder: Callable[[Any, str], Path] | None = None
+    without_folder: Callable[[Any], int | None] | None = None
     has_lanes: bool = True
     cpu_only: bool = False
 
