@@ -107,7 +107,7 @@ def command(tmp_path_factory):
     def start(*arguments):
         return subprocess.Popen(
             [sys.executable, "-m", "smoothfbo", *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 
     return start

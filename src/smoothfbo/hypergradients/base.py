@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
       a = 0; NaN: no adjoint.
     - `converged`: whether every residual that there is is at most `TOLERANCE`, and `ConjugateGradient` reached its
       own tolerance. An `Oracle` has none, and says True.
-    - `candidates`: gradients of the round made in several ways, the first from its own data alone, for optimisers that
-      choose among them (`adaptive_steps`); None: there is only `gradient`.
+    - `candidates`: gradients of the round made in several ways, the first from its own outer samples alone, for
+      optimisers that choose among them (`adaptive_steps`); None: there is only `gradient`.
     """
 
     gradient: PyTree
@@ -49,6 +49,11 @@ class Estimate(NamedTuple):
 
 class AbstractEstimator(eqx.Module):
     """Maps (problem, λ_t, warm state, data of round t) to an estimate of ∇F_t(λ_t) and the next warm state."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether inner and outer samples must be the same, row by row."""
+        return False
 
     @abstractmethod
     def init(self, problem: Any, outer: PyTree, data: Any, key: PRNGKeyArray) -> PyTree:
