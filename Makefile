@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test thorough check lint format numerics stress fuzz mutants bench bench-quick docs clean
+.PHONY: demo test thorough check lint format numerics stress faults fuzz mutants bench bench-quick docs clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
@@ -41,6 +41,14 @@ stress: $(STAMP)
 # Two thousand broken tables for `smoothfbo stream`: each gives results or one sentence.
 fuzz: $(STAMP)
 	$(BIN)/python tests/fuzz_stream.py
+
+# Thirty runs on a Ray cluster of three nodes, in each of which a worker, a node or the driver is killed.
+faults: .venv/.ray
+	$(BIN)/python tests/faults.py
+
+.venv/.ray: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	@touch $@
 
 # Breaks the library on purpose in some 130 places and shows that a test notices each time (more than an hour).
 mutants: $(STAMP)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Array, PyTree
 
+    from smoothfbo.harness.workers.base import Workers
+
 
 @dataclass(frozen=True)
 class Program:
@@ -94,7 +96,9 @@ class Progress(NamedTuple):
 class Run(NamedTuple):
     """One run of an entry: what to run, where, and who is told how it goes.
 
-    `on_records` takes the records of every chunk of a program, for TensorBoard.
+    - `on_records` takes the records of every chunk of a program, for TensorBoard.
+    - `workers` run it in blocks of lanes, in other processes; None: all of it in this process.
+    - `block`: this process is one of those workers, and runs this block alone.
     """
 
     config: Any
@@ -102,6 +106,8 @@ class Run(NamedTuple):
     command: str
     on_progress: Callable[[Progress], None]
     on_records: Callable[[Program, dict[str, np.ndarray]], None] = lambda program, records: None  # noqa: ARG005
+    workers: "Workers | None" = None
+    block: str | None = None
 
 
 class Outcome(NamedTuple):

@@ -60,7 +60,7 @@ from smoothfbo.stream.rows import Rows
 
 
 class Rounds:
-    """Functions of a specification: `init` and `advance`, which is compiled once."""
+    """Two functions of a specification, each one compiled program: `init` and `advance`."""
 
     def __init__(self, spec: Specification):
         self.spec = spec
@@ -75,9 +75,10 @@ class Rounds:
         self._is_lag = [spec.lags[0] <= column < spec.lags[1] for column in range(spec.features)]
         # The reference that says what was seen last stands at the end.
         self._last_value = len(spec.reference_names) if spec.with_references else -1
+        self.init: Callable[[], LearnerState] = jax.jit(self._init)
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
-    def init(self) -> LearnerState:
+    def _init(self) -> LearnerState:
         spec = self.spec
         memory = empty_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
         rows = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
@@ -91,11 +92,9 @@ class Rounds:
             self._inner_samples(example, shown),
             self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
-        keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
-        states = [
-            self._algorithm(jnp.asarray(window, jnp.int32)).init(jnp.zeros(spec.rates), data, keys[0])
-            for window in self.smoothing
-        ]
+        key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
+        windows = jnp.asarray(self.smoothing, jnp.int32)
+        learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
         count = spec.rates + len(spec.windows) if spec.with_references else 0
         return LearnerState(
             units=empty_units(spec.features),
@@ -107,7 +106,7 @@ class Rounds:
             raw=empty_raw_rows(
                 max(PATIENCE, self._rolling_blocks if spec.with_references else 0), spec.rows, spec.features
             ),
-            learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+            learners=learners,
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
             calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
