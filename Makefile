@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test thorough check lint format numerics stress faults mutants bench bench-quick docs clean
+.PHONY: demo test thorough check lint format numerics stress faults fuzz mutants bench bench-quick docs clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
@@ -39,6 +39,10 @@ format: $(STAMP)
 # Twenty runs of a vmapped program of every estimator, each in a fresh process under a time limit.
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
+
+# Two thousand broken tables for `smoothfbo stream`: each gives results or one sentence.
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz_stream.py
 
 # Thirty runs on a Ray cluster of three nodes, in each of which a worker, a node or the driver is killed.
 faults: .venv/.ray

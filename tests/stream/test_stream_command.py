@@ -93,12 +93,19 @@ def test_a_run_leaves_the_usual_folder(finished):
     assert summary["missing"] == {TITLES[1]: 2}
     assert summary["constant_features"] == ["always"]
     assert {path.name for path in (finished / "figures").iterdir()} == {
-        "ages.png", "memory.png", "predictions.png", "recent_error.png", "relative_error.png", "running_error.png",
-        "weights.png",
+        "ages.png", "coverage.png", "effects.png", "error_by_hour.png", "memory.png", "predictions.png",
+        "recent_error.png", "relative_error.png", "residuals.png", "running_error.png", "weights.png",
     }  # fmt: skip
     page = (finished / "report.html").read_text()
     assert "<script>document" not in page
-    assert "<i>$" not in page.split('<script id="charts"')[0]
+    shown = page.split('<script id="charts"')[0]
+    assert "<i>$" not in shown
+    # What is to be known comes first; then memories in rows, what changed, and whether the bands held.
+    assert shown.index("few rows") < shown.index("All methods on the same rows") < shown.index("Detected changes")
+    assert "forgetting, 16 rows" in shown
+    assert "100 rows are 4.17 days" in shown
+    assert "Error by day of the week" in shown
+    assert "Can the bands be trusted?" in shown
 
 
 def test_a_finished_run_is_shown_again_and_not_run_again(finished, capsys):
@@ -134,7 +141,7 @@ def test_the_page_works_in_a_browser_whatever_the_names(finished, tmp_path, size
     seen = look_at(finished / "report.html", tmp_path, size)
     assert seen["errors"] == []
     assert seen["title"] == "<i>$y_{$: how much of the past to trust"
-    assert seen["charts"] >= 7
+    assert seen["charts"] >= 11
     assert seen["heat"] == 2
     assert not seen["wide"]
 

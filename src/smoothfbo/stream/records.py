@@ -104,6 +104,7 @@ class BlockRecords:
             "memory": np.array(memories),
             "finite": outcome.finite,
         }
+        columns |= {f"effect_{k}": outcome.effects[:, k] for k in range(outcome.effects.shape[1])}
         columns |= {f"weight_{k}": outcome.weights[:, k] for k in range(outcome.weights.shape[1])}
         columns |= {f"loss_{name}": means[i] for i, name in enumerate(session.methods)}
         return pa.table({name: pa.array(values) for name, values in columns.items()})
