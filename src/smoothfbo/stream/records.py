@@ -5,6 +5,7 @@ import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
 from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import Session
 
@@ -15,9 +16,9 @@ def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array
     columns: dict[str, pa.Array] = {"row": pa.array(np.arange(start + 1, start + rows + 1))}
     if time is not None:
         columns["time"] = time
-    columns["target"] = _values(session, encoded.target)
+    columns["target"] = target_values(session.encoder, encoded.target)
     for name, values in zip(session.methods, outcome.predictions, strict=True):
-        columns["prediction" if name == "smoothfbo" else name] = _values(session, values)
+        columns["prediction" if name == "smoothfbo" else name] = target_values(session.encoder, values)
     if session.schema.is_classification:
         truth = np.where(np.isnan(encoded.target), 0, encoded.target).astype(int)
         width = outcome.scores.shape[1]
@@ -26,13 +27,13 @@ def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array
     return pa.table(columns)
 
 
-def _values(session: Session, values: np.ndarray) -> pa.Array:
+def target_values(encoder: Encoder, values: np.ndarray) -> pa.Array:
     """Numbers; in classification the names of the classes. Missing is null."""
-    if not session.schema.is_classification:
+    if not encoder.schema.is_classification:
         return pa.array(values, from_pandas=True)
     index = pa.array(values, pa.float64(), from_pandas=True).cast(pa.int32())
     # A class that the learner has made room for and that has not appeared is never the best.
-    return pa.array(session.encoder.classes, pa.string()).take(index)
+    return pa.array(encoder.classes, pa.string()).take(index)
 
 
 class BlockRecords:

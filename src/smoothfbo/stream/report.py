@@ -8,6 +8,7 @@ from smoothfbo.harness import store
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Section, Table, Verdict, repeat_section, write_page
 from smoothfbo.harness.study import Outcome
 from smoothfbo.stream import charts as charts
+from smoothfbo.stream.groups.report import series_facts, series_sections, series_verdict
 
 MOST_NAMES = 12  # of columns or rows that are listed in a line
 MOST_CLASSES = 12  # of the confusion table
@@ -37,9 +38,10 @@ def build(folder: Path) -> Path:
 
 
 def _block_averages(folder: Path, summary: dict[str, Any]) -> Any:
-    """The blocks, averaged for the charts; None if there was no full block."""
+    """The blocks, averaged for the charts; None if there was no full block, or if they are of many series."""
     blocks = folder / "blocks.parquet"
-    return charts.read_averages(blocks, summary["block"]) if blocks.exists() else None
+    is_one = summary.get("series") is None
+    return charts.read_averages(blocks, summary["block"]) if is_one and blocks.exists() else None
 
 
 def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], averages: Any) -> Iterator[Section]:
@@ -48,10 +50,12 @@ def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], ave
     text = []
     if summary["fault"] is not None:
         text.append(f"The run ended before the end of the table: {summary['fault']}")
-    if averages is None:
+    if not summary["blocks"]:
         text.append("There was no full block, so nothing was learnt.")
     if text:
         yield Section("Warnings", text)
+    if summary.get("series") is not None:
+        yield from series_sections(folder, summary)
     if averages is not None:
         yield Section("Errors over time", parts=list(charts.error_charts(averages, summary))[1:])
     if averages is not None:
@@ -61,14 +65,16 @@ def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], ave
         if summary["is_classification"]:
             shown: Any = confusion_table(charts.count_pairs(predictions))
         else:
-            shown = charts.last_predictions(predictions, settings["target"])
-        yield Section("Predictions", parts=[shown])
+            shown = None if summary.get("series") else charts.last_predictions(predictions, settings["target"])
+        yield from [Section("Predictions", parts=[shown])] if shown is not None else []
     yield Section("The data", facts(summary))
     yield Section("Features", parts=[features_table(summary)], folded=True)
     yield repeat_section(config)
 
 
 def _verdict(summary: dict[str, Any]) -> str:
+    if summary.get("series") is not None:
+        return series_verdict(summary)
     error, best = summary["errors"]["smoothfbo"], summary["best_reference"]
     text = f"SmoothFBO's {summary['error_name']} is {error:.4g}."
     if best is None or summary["ratio_to_best_reference"] is None:
@@ -168,8 +174,11 @@ def facts(summary: dict[str, Any]) -> list[str]:
         lines.append(f"Features that never varied: {_list([repr(name) for name in summary['constant_features']])}.")
     if summary["skipped_rounds"]:
         lines.append(f"Rounds skipped because a gradient was not finite: {summary['skipped_rounds']:,}.")
-    changes = [f"{change['row']:,}" for change in summary["changes"]]
-    lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
+    if summary.get("series") is not None:
+        lines += series_facts(summary)
+    else:
+        changes = [f"{change['row']:,}" for change in summary["changes"]]
+        lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")
     if summary.get("forecasts"):
         lines.append(

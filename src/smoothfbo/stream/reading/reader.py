@@ -131,6 +131,7 @@ def open_table(
     ignore: tuple[str, ...] = (),
     missing: Missing = "impute",
     sort: bool = False,
+    by: tuple[str, ...] = (),
     schema: Schema | None = None,
 ) -> OpenTable:
     """Open a table of at least `block` rows. Its schema is inferred from the first rows, or that of a table before.
@@ -138,7 +139,7 @@ def open_table(
     `sort` holds the whole file in memory to sort it by `time`.
     """
     source = open_source(path)
-    choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore}
+    choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore, "by": by}
     try:
         first = source.first(FIRST_ROWS, block)
         if schema is not None:
