@@ -1,6 +1,5 @@
 """Many series in one table: each as if it were alone, in any order and any portions; killed and taken up again."""
 
-import dataclasses
 import json
 
 import jax
@@ -33,7 +32,7 @@ OPTIONS = {"block": 8, "rates": 4, "smoothing": 3, "lags": 2, "windows": (), "re
 
 
 def mixed_rows(lengths, seed=0):
-    """Rows of several series, each with its own law, and which series each is of; the rows of a series stay in order."""
+    """Rows of several series, each with its own law, alone and mixed, and which series each mixed row is of."""
     random = np.random.default_rng(seed)
     alone = []
     for number, length in enumerate(lengths):
@@ -294,7 +293,9 @@ def test_changes_of_many_series_are_those_of_each_alone():
     found = [[] for _ in range(series)]
     while len(left := np.flatnonzero(at < blocks)):
         slots = random.permutation(left)[: random.integers(1, series)]
-        for slot, place in zip(slots, together.update(slots, memories[slots, at[slots]], losses[slots, at[slots]]), strict=True):
+        for slot, place in zip(
+            slots, together.update(slots, memories[slots, at[slots]], losses[slots, at[slots]]), strict=True
+        ):
             found[slot] += [(at[slot], place)] if place >= 0 else []
         at[slots] += 1
     for slot in range(series):

@@ -11,10 +11,10 @@ from smoothfbo.harness import folders, store
 from smoothfbo.harness.folders import Stopped
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.study import Progress, Run
+from smoothfbo.stream import pipeline
 from smoothfbo.stream.charts import label
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import TABLES, StreamFolder
-from smoothfbo.stream import pipeline
 from smoothfbo.stream.groups import pipeline as series_pipeline
 from smoothfbo.stream.groups.files import save_session as save_series
 from smoothfbo.stream.groups.summary import write_series

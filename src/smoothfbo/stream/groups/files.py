@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, SeriesSes
         session.keys.add([tuple(name) for name in content["series"]])
         session.changes, session.skipped = content["changes"], content["skipped"]
         session.read, session.before = content["read"], content["before"]
-        chosen = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
+        chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
         session.learners = _learners(Specification(**chosen), arrays)
         session.waiting = arrays["waiting"]
         session.encoder.restore_series(content["encoder"], _named("encoder", arrays))
@@ -70,7 +71,10 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, SeriesSes
 def _learners(spec: Specification, arrays: dict[str, np.ndarray]) -> SeriesLearners:
     learners = SeriesLearners(spec)
     pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
-    for name, new, old in (("states", arrays["states"], learners.states), ("pending", *(p.features for p in (pending, learners.pending)))):
+    for name, new, old in (
+        ("states", arrays["states"], learners.states),
+        ("pending", *(p.features for p in (pending, learners.pending))),
+    ):
         if new.shape[1:] != old.shape[1:]:
             raise ValueError(f"{name} has {list(new.shape[1:])} numbers, not {list(old.shape[1:])}")
     learners.states, learners.pending, learners.kept = arrays["states"], pending, arrays["kept"]

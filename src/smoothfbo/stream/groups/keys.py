@@ -49,7 +49,10 @@ class SeriesKeys:
     def columns(self, slots: np.ndarray, taken: set[str]) -> dict[str, pa.Array]:
         """The values of the columns `by` for rows of these series; a name that is taken gets a prefix."""
         index = pa.array(slots)
-        named = {f"by_{name}" if name in taken else name: values for name, values in zip(self.by, self._values(), strict=True)}
+        named = {
+            f"by_{name}" if name in taken else name: values
+            for name, values in zip(self.by, self._values(), strict=True)
+        }
         return {name: pa.array(values, pa.string()).take(index) for name, values in named.items()}
 
     def _values(self) -> list[list[str]]:

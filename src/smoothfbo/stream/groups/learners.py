@@ -12,7 +12,7 @@ import numpy as np
 from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of, packed
 from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.learner.state import BlockResult, grow
+from smoothfbo.stream.learner.state import grow
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import Joined, Segments, join
 
@@ -114,7 +114,7 @@ class _Portion:
         self.full, self.blocks = total // block, -(-total // block)
         self.at = self.first.copy()
         self.offsets = np.concatenate([[0], np.cumsum(self.blocks - self.first)])
-        self.results: BlockResult | None = None
+        self.results: Any = None  # a `BlockResult` of all blocks that are predicted
 
     def outcome(self, workers: ThreadPoolExecutor) -> SeriesOutcome:
         while len(active := np.flatnonzero(self.at < self.blocks)):
@@ -128,9 +128,10 @@ class _Portion:
         at = number + np.repeat(self.offsets[:-1] - self.first, self.segments.lengths)
         became_full = np.maximum(self.full - self.first, 0)
         ends = np.cumsum(became_full)
-        blocks = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[:-1] - ends + became_full, became_full)
+        blocks = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
+            self.offsets[:-1] - ends + became_full, became_full
+        )
         results = self.results
-        assert results is not None  # there is at least one row
         return SeriesOutcome(
             results.predictions[at, :, within].T,
             results.scores[at, within],
@@ -167,7 +168,9 @@ class _Portion:
         places = ((self.offsets[lanes] + at - self.first[lanes])[:, None] + np.arange(BLOCKS))[is_valid]
         if self.results is None:
             room = int(self.offsets[-1])
-            self.results = BlockResult(*(np.zeros((room, *leaf.shape[2:]), leaf.dtype) for leaf in result))
+            self.results = result._replace(
+                **{k: np.zeros((room, *leaf.shape[2:]), leaf.dtype) for k, leaf in result._asdict().items()}
+            )
         for leaf, new in zip(self.results, result, strict=True):
             leaf[places] = new[: len(lanes)][is_valid]
         # A block that is full and not yet learnt is predicted again, with the same result.

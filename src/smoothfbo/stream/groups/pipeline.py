@@ -176,7 +176,8 @@ def _memory_fault(session: SeriesSession, series: int) -> UsageError | None:
         return None
     return UsageError(
         f"{session.config.data} has {series:,} series and more to come: their learners need {needed / 2**30:.1f} GiB "
-        f"({each / 1024:.0f} KiB each), but {free / 2**30:.1f} GiB are free; fewer lags, columns or `rates` make them smaller."
+        f"({each / 1024:.0f} KiB each), but {free / 2**30:.1f} GiB are free; fewer columns, lags or "
+        "`rates` make them smaller."
     )
 
 

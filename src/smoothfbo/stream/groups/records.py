@@ -18,7 +18,7 @@ def prediction_table(
     time: pa.Array | None,
     outcome: SeriesOutcome,
 ) -> pa.Table:
-    """`row` (its number in the table, from 1, or in all tables so far), the time if there is one, the series, `target`, `prediction`, …"""
+    """`row` (its number in all tables so far, from 1), the time if there is one, the series, target and predictions."""
     columns: dict[str, pa.Array] = {"row": pa.array(numbers)}
     if time is not None:
         columns["time"] = time

@@ -17,7 +17,9 @@ MOST_BLOCKS = 4096  # of a series, that the chart of its learning shows
 
 def series_verdict(summary: dict[str, Any]) -> str:
     series = summary["series"]
-    text = f"SmoothFBO's {summary['error_name']} over {series['count']:,} series is {summary['errors']['smoothfbo']:.4g}."
+    text = (
+        f"SmoothFBO's {summary['error_name']} over {series['count']:,} series is {summary['errors']['smoothfbo']:.4g}."
+    )
     if not series["judged"]:
         return f"{text} All series are too short to be judged."
     share = series["better_than_last_value"] / series["judged"]
@@ -32,8 +34,8 @@ def series_facts(summary: dict[str, Any]) -> list[str]:
     series, lines = summary["series"], []
     by, rows = ", ".join(repr(name) for name in series["by"]), series["rows"]
     lines.append(
-        f"{series['count']:,} series by {by}, of {rows['0']:,.0f} to {rows['1']:,.0f} rows (median {rows['0.5']:,.0f}); "
-        f"each learner takes {series['bytes_per_series'] / 1024:.0f} KiB."
+        f"{series['count']:,} series by {by}, of {rows['0']:,.0f} to {rows['1']:,.0f} rows (median "
+        f"{rows['0.5']:,.0f}); each learner takes {series['bytes_per_series'] / 1024:.0f} KiB."
     )
     if series["without_a_full_block"]:
         lines.append(
@@ -159,10 +161,12 @@ def _changes(folder: Path, summary: dict[str, Any]) -> Iterator[Chart | Table]:
         counts, edges = np.histogram(rows, INTERVALS, (1, max(int(rows.max()), summary["table_rows"])))
         yield Chart(
             "series_changes", "Changes over all series", "How many series changed, by the row of the table; many at "
-            "once have a common cause.", "row of the table", "changes", [Series("changes", edges[1:], counts, colour=OURS)],
-            steps=True,
+            "once have a common cause.", "row of the table", "changes",
+            [Series("changes", edges[1:], counts, colour=OURS)], steps=True,
         )  # fmt: skip
-    newest = [(c["series"], (c["row"], f"{c['row']:,}"), c["block"], c["seen_in_block"]) for c in series["newest_changes"]]
+    newest = [
+        (c["series"], (c["row"], f"{c['row']:,}"), c["block"], c["seen_in_block"]) for c in series["newest_changes"]
+    ]
     yield Table(
         "The newest changes",
         ("" if newest else "None. ") + "`row` is that of the table where it happened; blocks are those of the series.",

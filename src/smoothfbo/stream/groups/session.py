@@ -156,8 +156,8 @@ class SeriesSession:
             self.sums.changes[slots] += found
             rows = self.sums.first_rows[slots, places % LOOK_BACK]
             columns = (column[found].tolist() for column in (slots, rows, places, numbers + delay))
-            names = ("series", "row", "block", "seen_in_block")
-            self.changes += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+            for slot, row, place, seen in zip(*columns, strict=True):
+                self.changes.append({"series": slot, "row": row, "block": place, "seen_in_block": seen})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is kept of every series."""

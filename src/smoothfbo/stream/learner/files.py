@@ -61,7 +61,9 @@ def read(path: Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str,
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         raise UsageError(f"{path} is not the state of a learner, or it is damaged.") from error
     if found != kind:
-        held = "one learner, but `by` asks for one per series" if found == FORMAT else "many series, but `by` is not given"
+        held = (
+            "one learner, but `by` asks for one per series" if found == FORMAT else "many series, but `by` is not given"
+        )
         raise UsageError(f"{path} is the state of {held}.")
     if other != version:
         raise UsageError(f"{path} has version {other}; this program reads version {version}. Start a new state.")

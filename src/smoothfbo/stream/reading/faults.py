@@ -30,7 +30,9 @@ def good_rows(
         elif column.name == schema.time:
             faults += _first(compute.is_null(values), f"column {column.name!r}: a missing time")
         elif column.name in schema.by:
-            faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value, so the row is of no series")
+            faults += _first(
+                compute.is_null(values), f"column {column.name!r}: a missing value, so the row is of no series"
+            )
     if not faults:
         return table, None
     row, what = min(faults)

@@ -108,11 +108,10 @@ class Encoder:
 
         `numbers` are those of the rows, from 1, if they do not all follow those before.
         """
-        if numbers is None:
-            numbers = np.arange(self.rows + 1, self.rows + table.num_rows + 1)
+        places = np.arange(self.rows + 1, self.rows + table.num_rows + 1) if numbers is None else numbers
         self._make_room(int(series.max(initial=0)) + 1)
-        table, crowd = self._before_crowd(table, numbers)
-        time, fault = self._time(table, series[: table.num_rows], numbers)
+        table, crowd = self._before_crowd(table, places)
+        time, fault = self._time(table, series[: table.num_rows], places)
         if time is not None:
             table = table.slice(0, len(time))
         segments = segments_of(series[: table.num_rows])
@@ -227,7 +226,8 @@ class Encoder:
         row = int(segments.order[is_back].min())
         return time[:row], UsageError(
             f"{self.source}, row {numbers[row]}, column {self.schema.time!r}: {table[self.schema.time][row]} is "
-            f"before the row above{' of its series' if self.schema.by else ''}; rows must be in time order (`sort` sorts files)."
+            f"before the row above{' of its series' if self.schema.by else ''}; "
+            "rows must be in time order (`sort` sorts files)."
         )
 
     def _make_room(self, series: int) -> None:
