@@ -14,7 +14,9 @@ import json
 import os
 import resource
 import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +25,7 @@ import pyarrow.csv
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
 from smoothfbo.stream.groups.pipeline import run_series
-from smoothfbo.stream.pipeline import StreamResults, run_stream
+from smoothfbo.stream.pipeline import StreamProgress, StreamResults, run_stream
 
 FEATURES = 4
 
@@ -47,12 +49,29 @@ def generate(path: Path, series: int, rows: int, seed: int = 0) -> None:
             pa.csv.write_csv(pa.table(columns), file, pa.csv.WriteOptions(include_header=start == 0))
 
 
-def run(config: StreamConfig, folder: Path) -> StreamResults:
+class Run(NamedTuple):
+    results: StreamResults
+    rows_per_processor_second: float
+    """As the results' rows per second, but of the time that all threads together worked."""
+
+    @property
+    def line(self) -> str:
+        rows, speed = self.results.rows, self.results.rows_per_second
+        return f"{rows:,} rows, {speed:,.0f} rows/s, {self.rows_per_processor_second:,.0f} rows per processor second"
+
+
+def run(config: StreamConfig, folder: Path) -> Run:
+    marks: list[tuple[int, float]] = []
+
+    def on_progress(progress: StreamProgress) -> None:
+        marks.append((progress.rows, time.process_time()))
+
     with StreamFolder(folder) as sink:
-        results = run_series(config, sink)[0] if config.by else run_stream(config, sink)
-    if results.fault is not None:
-        raise results.fault
-    return results
+        ran = run_series(config, sink, on_progress)[0] if config.by else run_stream(config, sink, on_progress)
+    if ran.fault is not None:
+        raise ran.fault
+    (first, start), (last, end) = marks[0], marks[-1]
+    return Run(ran, (last - first) / (end - start))
 
 
 def main() -> None:
@@ -60,7 +79,9 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=500, help="of each series")
     parser.add_argument("--one", type=int, default=200_000, help="rows of the single series")
-    parser.add_argument("--turns", type=int, default=2, help="runs of the single series, before and after the many")
+    parser.add_argument(
+        "--turns", type=int, default=1, help="runs of the many; the single series is run before and after each"
+    )
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -68,30 +89,30 @@ def main() -> None:
         generate(place / "many.csv", arguments.series, arguments.rows)
         generate(place / "one.csv", 1, arguments.one)
         one = {"data": str(place / "one.csv"), "target": "y", "time": "hour", "ignore": ("series",)}
-        speeds: dict[str, list[float]] = {"one": [], "one, with references": []}
-        many = None
-        for turn in range(arguments.turns):
-            for name, is_compared in (("one", False), ("one, with references", True)):
-                results = run(StreamConfig(**one, references=is_compared), place / f"{turn}{is_compared}")
-                speeds[name].append(results.rows_per_second)
-                print(f"{name}: {results.rows:,} rows, {results.rows_per_second:,.0f} rows/s", flush=True)
-            if many is None:
-                many = run(StreamConfig(str(place / "many.csv"), "y", time="hour", by=("series",)), place / "many")
-                assert many.series is not None
-                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-                print(
-                    f"{many.series['count']:,} series: {many.rows:,} rows, {many.rows_per_second:,.0f} rows/s, "
-                    f"{many.series['bytes_per_series'] / 1024:.0f} KiB per series, {memory:.2f} GiB resident",
-                    flush=True,
-                )
-        assert many is not None
-        ratios = {name: many.rows_per_second / float(np.mean(values)) for name, values in speeds.items()}
-        for name, ratio in ratios.items():
-            print(f"many / {name}: {ratio:.2f}")
-        if arguments.out is not None:
-            figures = vars(arguments) | {"out": None, "processors": os.cpu_count(), "rows_per_second": speeds}
-            figures |= {"many": many.rows_per_second, "ratios": ratios, "GiB": memory, "summary": many.series}
-            arguments.out.write_text(json.dumps(figures, indent=2, default=str) + "\n")
+        runs: dict[str, list[Run]] = {"one": [], "one, with references": [], "many": []}
+
+        def add(name: str, config: StreamConfig) -> None:
+            runs[name].append(run(config, place / f"{name} {len(runs[name])}"))
+            print(f"{name}: {runs[name][-1].line}", flush=True)
+
+        for turn in range(arguments.turns + 1):
+            if turn:
+                add("many", StreamConfig(str(place / "many.csv"), "y", time="hour", by=("series",)))
+            add("one", StreamConfig(**one, references=False))
+            add("one, with references", StreamConfig(**one))
+    many, memory = runs["many"][0].results, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    assert many.series is not None
+    print(f"{many.series['bytes_per_series'] / 1024:.0f} KiB per series, {memory:.2f} GiB resident")
+    speeds = {name: [each.results.rows_per_second for each in some] for name, some in runs.items()}
+    efforts = {name: [each.rows_per_processor_second for each in some] for name, some in runs.items()}
+    means = {name: (float(np.mean(speeds[name])), float(np.mean(efforts[name]))) for name in runs}
+    for name in ("one", "one, with references"):
+        ratio, effort = (ours / theirs for ours, theirs in zip(means["many"], means[name], strict=True))
+        print(f"many / {name}: {ratio:.2f} times the rows per second, {effort:.2f} per processor second")
+    if arguments.out is not None:
+        figures = vars(arguments) | {"out": None, "processors": os.cpu_count(), "load": os.getloadavg()}
+        figures |= {"rows_per_second": speeds, "rows_per_processor_second": efforts, "GiB": memory}
+        arguments.out.write_text(json.dumps(figures | {"series": many.series}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

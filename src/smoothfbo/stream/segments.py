@@ -43,15 +43,18 @@ class Joined(NamedTuple):
     past: np.ndarray
     rows: np.ndarray
 
-    def of(self, past: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        joined = np.empty((int(self.starts[-1]), *rows.shape[1:]), rows.dtype)
+    def of(self, past: np.ndarray, rows: np.ndarray, more: int = 0) -> np.ndarray:
+        """The joined rows, and so many more of zeros."""
+        joined = np.empty((int(self.starts[-1]) + more, *rows.shape[1:]), rows.dtype)
         joined[self.past], joined[self.rows] = past, rows
+        joined[self.starts[-1] :] = 0
         return joined
 
 
 def segments_of(series: np.ndarray) -> Segments:
     """`series` says, for each row, which series it is of."""
-    order = np.argsort(series, kind="stable")
+    is_small = series.max(initial=0) < 2**16  # 16 bits are sorted by their digits, which is ten times as fast
+    order = np.argsort(series.astype(np.uint16) if is_small else series, kind="stable")
     ordered = series[order]
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
     return Segments(order, ordered[first], np.append(first, len(order)))

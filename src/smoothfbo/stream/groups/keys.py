@@ -9,6 +9,12 @@ import pyarrow.compute
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 
+def _dense(values: pa.Array) -> tuple[np.ndarray, int]:
+    """Numbers 0, 1, … for the different values in order of appearance, and how many there are."""
+    encoded = values.dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+
+
 class SeriesKeys:
     """Series by the text in the columns `by`; slots 0, 1, … in order of appearance."""
 
@@ -31,16 +37,13 @@ class SeriesKeys:
             return np.zeros(0, np.int64)
         code = np.zeros(table.num_rows, np.int64)
         for name in self.by:
-            encoded = table[name].combine_chunks().dictionary_encode()
+            other, count = _dense(table[name].combine_chunks())
             # Numbers of pairs are made dense again, so that several columns with many values do not overflow.
-            pairs = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-            code = np.unique(pairs, return_inverse=True)[1]
-        _, first, code = np.unique(code, return_index=True, return_inverse=True)
-        rows = np.sort(first)  # new series get their numbers in the order of the table
-        columns = [table[name].take(pa.array(rows)).to_pylist() for name in self.by]
-        slots = np.empty(len(first), np.int64)
-        slots[np.argsort(first)] = self.add(list(zip(*columns, strict=True)))
-        return slots[code]
+            code, _ = _dense(pa.array(code * count + other))
+        # Codes are in order of appearance, so each is first met where the largest so far grows.
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
+        columns = [table[name].take(pa.array(first)).to_pylist() for name in self.by]
+        return self.add(list(zip(*columns, strict=True)))[code]
 
     def text(self, slot: int) -> str:
         """A series in words."""

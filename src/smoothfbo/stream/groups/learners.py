@@ -107,8 +107,7 @@ class _Portion:
         is_kept = np.arange(learners.pending.target.shape[1]) < kept[:, None]
         past = (column[segments.slots][is_kept] for column in learners.pending)
         # The last row is for places beyond the end of a segment.
-        joined = (self.joined.of(*pair) for pair in zip(past, rows, strict=True))
-        self.rows = Rows(*(np.concatenate([column, np.zeros((1, *column.shape[1:]))]) for column in joined))
+        self.rows = Rows(*(self.joined.of(*pair, more=1) for pair in zip(past, rows, strict=True)))
         block, total = self.spec.rows, np.diff(self.joined.starts)
         self.first = kept // block  # the first block that is predicted
         self.full, self.blocks = total // block, -(-total // block)
@@ -131,7 +130,7 @@ class _Portion:
         blocks = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
             self.offsets[:-1] - ends + became_full, became_full
         )
-        results = self.results
+        results: Any = self.results
         return SeriesOutcome(
             results.predictions[at, :, within].T,
             results.scores[at, within],

@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from smoothfbo.stream.groups.records import block_table, prediction_table
 from smoothfbo.stream.groups.session import SeriesSession
 from smoothfbo.stream.groups.summary import summary_of_series
 from smoothfbo.stream.pipeline import Clock, StreamProgress, StreamResults, StreamSink, finish
-from smoothfbo.stream.reading.reader import OpenTable
+from smoothfbo.stream.reading.reader import OpenTable, can_be_read_again
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
 NUMBER = "\x00row"  # a column that no table has: the number of a row, from 1
 FIRST_PIECE = 1024  # rows; it compiles
-PIECE = 262_144  # rows: many, so that many series have full blocks
+PIECE = 524_288  # rows: many, so that many series have full blocks
 MOST_FORECASTS = 2**20  # rows without a target that are held back; more are taken for rows whose target is lost
 
 
@@ -37,10 +38,14 @@ class OpenSeries:
     session: SeriesSession
 
     def pieces(self) -> Iterator[pa.Table]:
-        """The rows that are left, with their numbers. Pieces end in the same places if a run was interrupted.
+        """The rows that are left, with their numbers; of a file, the next piece is read while one is learnt.
 
-        Rows that waited when it was interrupted come with the first of them.
+        Pieces end in the same places if a run was interrupted. Rows that waited then come with the first of them.
         """
+        is_file = can_be_read_again(self.session.config.data)
+        return _read_ahead(self._pieces()) if is_file else self._pieces()
+
+    def _pieces(self) -> Iterator[pa.Table]:
         read, waiting = self.session.read, self.session.waiting
         parts: list[pa.Table] = []
         done = 0
@@ -68,6 +73,14 @@ class OpenSeries:
             raise
         if parts:
             yield pa.concat_tables(parts)
+
+
+def _read_ahead(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    with ThreadPoolExecutor(1) as reader:
+        waiting = reader.submit(next, pieces, None)
+        while (piece := waiting.result()) is not None:
+            waiting = reader.submit(next, pieces, None)
+            yield piece
 
 
 def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path | None = None) -> OpenSeries:

@@ -111,22 +111,25 @@ class Encoder:
         places = np.arange(self.rows + 1, self.rows + table.num_rows + 1) if numbers is None else numbers
         self._make_room(int(series.max(initial=0)) + 1)
         table, crowd = self._before_crowd(table, places)
-        time, fault = self._time(table, series[: table.num_rows], places)
-        if time is not None:
-            table = table.slice(0, len(time))
         segments = segments_of(series[: table.num_rows])
+        time, fault = self._time(table, segments, places)
+        if fault is not None and time is not None:
+            table = table.slice(0, len(time))
+            segments = segments_of(series[: table.num_rows])
         parts = [self._column(table, column.name) for column in self.schema.features if column.kind != "time"]
         target = self._target(table[self.schema.target])[segments.order]
-        if self._has_calendar and time is not None:
-            parts.append(_calendar(time))
-        parts = [part[segments.order] for part in parts]
         lagged, previous = self._known_targets(target, segments)
-        stop = len(parts) - (1 if self._has_calendar else 0)
-        parts[stop:stop] = lagged
-        features = np.concatenate(parts, axis=1) if parts else np.zeros((len(target), 0))
-        features = self._impute(features, segments)
+        start, stop = self.lag_columns
+        features = np.empty((len(target), self.width))
+        if start:
+            features[:, :start] = np.concatenate(parts, axis=1)[segments.order]
+        for column, lag in zip(range(start, stop, self._marked_classes), lagged, strict=True):
+            features[:, column : column + self._marked_classes] = lag
         if time is not None:
+            if self._has_calendar:
+                features[:, stop:] = _calendar(time)[segments.order]
             self._last_time[segments.slots] = time[segments.order][segments.starts[1:] - 1]
+        self._impute(features, segments)
         self.rows += len(target)
         shown = None if self.schema.time is None else table[self.schema.time].combine_chunks()
         return Rows(features, target, previous), segments, shown, fault or crowd
@@ -190,23 +193,23 @@ class Encoder:
         marks[np.isnan(lag)] = np.nan
         return marks
 
-    def _impute(self, features: np.ndarray, segments: Segments) -> np.ndarray:
-        """The last value of the column before a missing one; NaN where there was none (the learner uses its mean)."""
+    def _impute(self, features: np.ndarray, segments: Segments) -> None:
+        """In place: the last value before a missing one; NaN where there was none (the learner uses its mean)."""
         if not len(features):
-            return features
-        if np.isnan(features).any():
+            return
+        has_gaps = np.isnan(features).any(axis=0)
+        if has_gaps.any():
             joined = join(segments, np.ones(len(segments.slots), np.int64))
-            together = joined.of(self._last[segments.slots], features)
+            together = joined.of(self._last[segments.slots][:, has_gaps], features[:, has_gaps])
             fill_forward(together, joined.starts)
-            features = together[joined.rows]
+            features[:, has_gaps] = together[joined.rows]
         self._last[segments.slots] = features[segments.starts[1:] - 1]
         with np.errstate(invalid="ignore"):
             self._lowest = np.fmin(self._lowest, np.fmin.reduce(features))
             self._highest = np.fmax(self._highest, np.fmax.reduce(features))
-        return features
 
     def _time(
-        self, table: pa.Table, series: np.ndarray, numbers: np.ndarray
+        self, table: pa.Table, segments: Segments, numbers: np.ndarray
     ) -> tuple[np.ndarray | None, UsageError | None]:
         """The times before the first one that goes back within its series."""
         if self.schema.time is None:
@@ -217,7 +220,6 @@ class Encoder:
             values = values.cast(pa.timestamp("us", zone), safe=False)  # nanoseconds are dropped
             values = values.cast(pa.int64())
         time = values.to_numpy()
-        segments = segments_of(series)
         joined = join(segments, np.ones(len(segments.slots), np.int64))
         together = joined.of(self._last_time[segments.slots], time[segments.order])
         is_back = together[joined.rows] < together[joined.rows - 1]
