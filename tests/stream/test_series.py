@@ -17,6 +17,7 @@ from smoothfbo.stream.groups import pipeline
 from smoothfbo.stream.groups.changes import ChangeDetectors, effective_memories
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners
+from smoothfbo.stream.groups.records import series_table
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.specification import Specification
@@ -48,14 +49,15 @@ def mixed_rows(lengths, seed=0):
 
 
 def process(learners, rows, series, cuts):
-    """All predictions in the order of the rows."""
+    """All predictions, and the edges of the bands, in the order of the rows."""
     parts, ends = [], [*cuts, len(series)]
     for start, stop in zip([0, *ends], ends, strict=False):
         if start < stop:
             segments = segments_of(series[start:stop])
             outcome = learners.process(Rows(*(c[start:stop][segments.order] for c in rows)), segments)
-            parts.append(segments.in_table_order(outcome.predictions.T))
-    return np.concatenate(parts)[:, 0]
+            together = np.concatenate([outcome.predictions[:1].T, outcome.bands.reshape(stop - start, -1)], axis=1)
+            parts.append(segments.in_table_order(together))
+    return np.concatenate(parts)
 
 
 def test_every_series_is_predicted_as_if_it_were_alone_and_any_portions_give_the_same_bits():
@@ -70,13 +72,28 @@ def test_every_series_is_predicted_as_if_it_were_alone_and_any_portions_give_the
     cuts = sorted(np.random.default_rng(1).integers(0, len(series), 12).tolist())
     np.testing.assert_array_equal(process(cut, mixed, series, cuts), expected)
     np.testing.assert_array_equal(cut.states[: cut.series], whole.states[: whole.series])
+    np.testing.assert_array_equal(cut.bands.states[: cut.series], whole.bands.states[: whole.series])
     learner = Learner(SPEC)
     assert whole.series == len(lengths)
     assert whole.bytes_per_series >= sum(leaf.nbytes for leaf in jax.tree.leaves(learner.state))
     for number in (0, 1, 2, 4, 5, 74):
-        np.testing.assert_allclose(
-            expected[series == number], Learner(SPEC).process(alone[number]).predictions[0], rtol=1e-9, err_msg=number
-        )
+        outcome = Learner(SPEC).process(alone[number])
+        rows = np.concatenate([outcome.predictions[:1].T, outcome.bands.reshape(lengths[number], -1)], axis=1)
+        np.testing.assert_allclose(expected[series == number], rows, rtol=1e-9, err_msg=number)
+    # Nothing is kept of what is only predicted.
+    ahead = mixed_rows([20, 9, 0, 3], seed=3)[1:]
+    segments = segments_of(ahead[1])
+    rows, states = Rows(*(column[segments.order] for column in ahead[0])), whole.states.copy()
+    first, second = (whole.predict(rows, segments) for _ in range(2))
+    np.testing.assert_array_equal(first.predictions, second.predictions)
+    np.testing.assert_array_equal(first.bands, second.bands)
+    np.testing.assert_array_equal(whole.states, states)
+    learner = Learner(SPEC)
+    learner.process(alone[0])
+    part = slice(*segments.starts[:2])
+    expected = learner.predict(Rows(*(column[part] for column in rows)))
+    np.testing.assert_allclose(first.predictions[0, part], expected.predictions[0], rtol=1e-9)
+    np.testing.assert_allclose(first.bands[part], expected.bands, rtol=1e-9)
 
 
 def frame_of(series, rows, seed=0):
@@ -128,19 +145,22 @@ def test_a_series_in_a_table_of_many_is_what_it_is_in_a_table_of_its_own(tmp_pat
     assert sorted(predictions["row"]) == list(range(1, 241))
     predictions = predictions.sort_values("row", ignore_index=True)
     pd.testing.assert_series_equal(predictions["shop"], frame["shop"])
-    errors = []
+    errors, covered = [], []
     for shop, part in frame.groupby("shop"):
         part.drop(columns=["shop", "item"]).to_csv(tmp_path / "one.csv", index=False)
         alone = Kept()
         one = run_stream(config(tmp_path / "one.csv"), alone)
         here = predictions[predictions["shop"] == shop]
-        np.testing.assert_allclose(here["prediction"], alone.frame()["prediction"], rtol=1e-9)
+        for name in ("prediction", "low_95", "high_50"):
+            np.testing.assert_allclose(here[name], alone.frame()[name], rtol=1e-9, err_msg=name)
         expected, found = alone.frame("blocks"), blocks[blocks["shop"] == shop]
         for name in ("block", "known", "memory", "loss_smoothfbo", "weight_2"):
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, err_msg=name)
         # first_row is that of the whole table
         assert found["first_row"].tolist() == here["row"].iloc[expected["first_row"] - 1].tolist()
         errors.append(one.errors["smoothfbo"])
+        covered.append(one.coverage["0.8"])
+    np.testing.assert_allclose(series_table(session)["coverage_80"].to_numpy(), covered)
     table = pipeline.summary_of_series(session)
     assert table["count"] == 4
     np.testing.assert_allclose([table["errors"]["0"], table["errors"]["1"]], [min(errors), max(errors)], rtol=1e-9)
@@ -215,6 +235,10 @@ def test_killed_it_resumes_to_the_same_bits_and_a_state_goes_on_with_new_rows(tm
         ({"by": ("y",)}, "`by` y is the target; they must be different columns."),
         ({"by": ("hour",)}, "`by` hour is the time; they must be different columns."),
         ({"by": ("shop", "shop")}, "`by` must be different columns, got shop shop."),
+        (
+            {"by": ("shop",), "live": "csv"},
+            "`live` answers one series; many (`by`) are read from a file or from standard input.",
+        ),
         ({"by": ("shop",), "ignore": ("shop",)}, "`ignore` shop is a column of `by`, which cannot be left out."),
     ],
 )
@@ -235,10 +259,14 @@ def test_columns_that_cannot_tell_series_apart_are_named(tmp_path, options, mess
 def test_a_fault_is_named_by_its_row_and_what_came_before_is_kept(tmp_path, column, value, message):
     frame = frame_of(2, 20)
     frame.loc[30, column] = value
-    frame.to_csv(tmp_path / "data.csv", index=False)
-    results, session = pipeline.run_series(config(tmp_path / "data.csv", by=("shop",), ignore=("item",)))
+    path = tmp_path / "data.csv"
+    frame.to_csv(path, index=False)
+    results, session = pipeline.run_series(config(path, by=("shop",), ignore=("item",)))
     assert message in str(results.fault)
     assert session.rows == results.rows == 30
+    skipped, _ = pipeline.run_series(config(path, by=("shop",), ignore=("item",), on_error="skip"))
+    assert (skipped.fault, skipped.rows, skipped.left_out) == (None, 39, 1)
+    assert message in skipped.left_out_first[0]
 
 
 def test_learners_that_do_not_fit_into_memory_are_refused(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
+from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows
@@ -11,7 +12,10 @@ from smoothfbo.stream.session import Session
 
 
 def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array | None, outcome: Outcome) -> pa.Table:
-    """`row` (from 1), the time if there is one, `target`, `prediction`, and the prediction of every reference."""
+    """`row` (from 1), the time if there is one, `target`, `prediction`, its bands, the prediction of every reference.
+
+    The bands are `low_80` and `high_80`, between which 80 % of the targets lie, and so on; narrow ones first.
+    """
     rows = len(encoded.target)
     columns: dict[str, pa.Array] = {"row": pa.array(np.arange(start + 1, start + rows + 1))}
     if time is not None:
@@ -19,12 +23,27 @@ def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array
     columns["target"] = target_values(session.encoder, encoded.target)
     for name, values in zip(session.methods, outcome.predictions, strict=True):
         columns["prediction" if name == "smoothfbo" else name] = target_values(session.encoder, values)
+        if name == "smoothfbo" and outcome.bands is not None:
+            columns |= {k: pa.array(edge, from_pandas=True) for k, edge in band_columns(outcome.bands).items()}
     if session.schema.is_classification:
-        truth = np.where(np.isnan(encoded.target), 0, encoded.target).astype(int)
-        width = outcome.scores.shape[1]
-        score = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
-        columns["score_of_target"] = pa.array(np.where(np.isnan(encoded.target) | (truth >= width), np.nan, score))
+        shares = probabilities(encoded.target, outcome.scores)
+        columns |= {name: pa.array(values, from_pandas=True) for name, values in shares.items()}
     return pa.table(columns)
+
+
+def band_columns(bands: np.ndarray) -> dict[str, np.ndarray]:
+    """low_50, high_50, low_80, …"""
+    sides = enumerate(("low", "high"))
+    edges = [(f"{edge}_{100 * level:.0f}", bands[:, i, side]) for side, edge in sides for i, level in enumerate(LEVELS)]
+    return dict(sorted(edges, key=lambda pair: pair[0].rpartition("_")[2]))
+
+
+def probabilities(target: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    """Of the class that is predicted, and of the one that came; 0 for a class that nobody knew."""
+    truth, width = np.where(np.isnan(target), 0, target).astype(int), scores.shape[1]
+    share = scores[np.arange(len(target)), np.minimum(truth, width - 1)]
+    share = np.where(np.isnan(target), np.nan, np.where(truth >= width, 0, share))
+    return {"probability": scores.max(axis=1), "probability_of_target": share}
 
 
 def target_values(encoder: Encoder, values: np.ndarray) -> pa.Array:

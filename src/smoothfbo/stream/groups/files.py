@@ -36,6 +36,7 @@ def save_session(session: SeriesSession, path: Path) -> None:
         "skipped": session.skipped,
         "read": session.read,
         "before": session.before,
+        "left_out": [session.left_out.count, session.left_out.first],
     }
     header = {
         "format": files.SERIES_FORMAT,
@@ -56,6 +57,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, SeriesSes
         session.keys.add([tuple(name) for name in content["series"]])
         session.changes, session.skipped = content["changes"], content["skipped"]
         session.read, session.before = content["read"], content["before"]
+        session.left_out.count, session.left_out.first = content["left_out"]
         chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
         session.learners = _learners(Specification(**chosen), arrays)
         session.waiting = arrays["waiting"]
@@ -71,14 +73,13 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, SeriesSes
 def _learners(spec: Specification, arrays: dict[str, np.ndarray]) -> SeriesLearners:
     learners = SeriesLearners(spec)
     pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
-    for name, new, old in (
-        ("states", arrays["states"], learners.states),
-        ("pending", *(p.features for p in (pending, learners.pending))),
-    ):
-        if new.shape[1:] != old.shape[1:]:
-            raise ValueError(f"{name} has {list(new.shape[1:])} numbers, not {list(old.shape[1:])}")
+    for name, old in (("states", learners.states), ("pending.features", learners.pending.features)):
+        if arrays[name].shape[1:] != old.shape[1:]:
+            raise ValueError(f"{name} has {list(arrays[name].shape[1:])} numbers, not {list(old.shape[1:])}")
     learners.states, learners.pending, learners.kept = arrays["states"], pending, arrays["kept"]
     learners.series = len(learners.kept)
+    if learners.bands is not None:
+        learners.bands.states = arrays["bands"]
     return learners
 
 

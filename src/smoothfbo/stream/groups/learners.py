@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of, packed
+from smoothfbo.stream.groups.bands import SeriesBands
+from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of
+from smoothfbo.stream.groups.packing import packed
 from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import grow
@@ -23,6 +25,7 @@ class SeriesOutcome(NamedTuple):
     - `predictions`: methods × rows; `scores`: rows × classes. See `Outcome`.
     - `full`: of each segment, how many blocks became full; the next two have them one after the other.
     - `weights`: blocks × rates; `finite`: per block.
+    - `bands`: rows × levels × 2; None for classes.
     """
 
     predictions: np.ndarray
@@ -30,6 +33,7 @@ class SeriesOutcome(NamedTuple):
     full: np.ndarray
     weights: np.ndarray
     finite: np.ndarray
+    bands: np.ndarray | None = None
 
 
 class SeriesLearners:
@@ -41,7 +45,8 @@ class SeriesLearners:
 
     def __init__(self, spec: Specification):
         self.spec, self.series = spec, 0
-        self.states = np.zeros((0, len(batch_of(spec).initial)))
+        self.states = np.zeros((0, len(batch_of(spec).packing.initial)))
+        self.bands = None if spec.is_classification else SeriesBands(spec.horizon)
         length = spec.rows * (spec.delay + 1)
         # Of each series, the rows that are not yet learnt, and how many of them there are.
         self.pending = Rows(np.zeros((0, length, spec.features)), np.zeros((0, length)), np.zeros((0, length)))
@@ -49,26 +54,37 @@ class SeriesLearners:
 
     @property
     def bytes_per_series(self) -> int:
-        return len(batch_of(self.spec).initial) * 8 + self.pending.target.shape[1] * (self.spec.features + 2) * 8
+        numbers = self.states.shape[1] + self.pending.target.shape[1] * (self.spec.features + 2)
+        return 8 * (numbers + (0 if self.bands is None else self.bands.states.shape[1]))
 
     def make_room(self, series: int) -> None:
         """Learners that have learnt nothing, up to so many series; room doubles, so that it is rarely made."""
         have, self.series = len(self.kept), max(self.series, series)
         if series <= have:
             return
-        more = max(series - have, have)
-        fresh = np.broadcast_to(batch_of(self.spec).initial, (more, self.states.shape[1]))
-        self.states = np.concatenate([self.states, fresh])
+        self.states = batch_of(self.spec).packing.with_room(self.states, series)
+        more = len(self.states) - have
         self.pending = Rows(*(np.concatenate([c, np.zeros((more, *c.shape[1:]))]) for c in self.pending))
         self.kept = np.concatenate([self.kept, np.zeros(more, np.int64)])
 
     def process(self, rows: Rows, segments: Segments) -> SeriesOutcome:
         """Predict at least one row, those of every series one after the other; learn whenever a block is full."""
-        self.make_room(int(segments.slots.max(initial=-1)) + 1)
         if self.spec.is_classification and len(rows.target):
             self._make_room_for_classes(int(np.nanmax(rows.target, initial=0)) + 1)
+        return self._through(rows, segments, learns=True)
+
+    def predict(self, rows: Rows, segments: Segments) -> SeriesOutcome:
+        """Predictions for rows that could come next. Nothing is learnt or kept."""
+        return self._through(rows, segments, learns=False)
+
+    def _through(self, rows: Rows, segments: Segments, learns: bool) -> SeriesOutcome:
+        self.make_room(int(segments.slots.max(initial=-1)) + 1)
         with ThreadPoolExecutor(_processors()) as workers:
-            return _Portion(self, rows, segments).outcome(workers)
+            outcome = _Portion(self, rows, segments, learns).outcome(workers)
+            if self.bands is None:
+                return outcome
+            bands = self.bands.add(outcome.predictions[0], rows.target, segments, workers, keep=learns)
+            return outcome._replace(bands=bands)
 
     def _make_room_for_classes(self, classes: int) -> None:
         """Twice as many outputs until all classes have one; what was learnt stays."""
@@ -81,7 +97,7 @@ class SeriesLearners:
         new = batch_of(self.spec)
 
         def wider(numbers: Any) -> Any:
-            return packed(grow(old.unpacked(numbers), new.rounds.init()))
+            return packed(grow(old.packing.unpacked(numbers), new.rounds.init()))
 
         with double_precision():
             self.states = np.array(jax.jit(lambda states: jax.lax.map(wider, states))(self.states))
@@ -99,8 +115,8 @@ class _Portion:
     With a delay d, block i − d is learnt after block i was predicted.
     """
 
-    def __init__(self, learners: SeriesLearners, rows: Rows, segments: Segments):
-        self.learners, self.segments = learners, segments
+    def __init__(self, learners: SeriesLearners, rows: Rows, segments: Segments, learns: bool):
+        self.learners, self.segments, self.learns = learners, segments, learns
         self.batch, self.spec = batch_of(learners.spec), learners.spec
         kept = learners.kept[segments.slots]
         self.joined: Joined = join(segments, kept)
@@ -121,11 +137,12 @@ class _Portion:
             if self.results is None:
                 self._run(*batches.pop(0))  # says what results look like
             list(workers.map(lambda batch: self._run(*batch), batches))
-        self._keep()
+        if self.learns:
+            self._keep()
         place = self.joined.rows - np.repeat(self.joined.starts[:-1], self.segments.lengths)
         number, within = np.divmod(place, self.spec.rows)
         at = number + np.repeat(self.offsets[:-1] - self.first, self.segments.lengths)
-        became_full = np.maximum(self.full - self.first, 0)
+        became_full = np.maximum(self.full - self.first, 0) * self.learns
         ends = np.cumsum(became_full)
         blocks = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
             self.offsets[:-1] - ends + became_full, became_full
@@ -142,7 +159,7 @@ class _Portion:
     def _batches(self, active: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         """Segments in batches, and how many blocks all of a batch can learn: those with most of them together."""
         at = self.at[active]
-        can = np.where(at < self.spec.delay, 0, np.minimum(self.full[active] - at, BLOCKS))
+        can = np.where(self._is_early(at), 0, np.minimum(self.full[active] - at, BLOCKS))
         order = np.argsort(-can, kind="stable")
         learning = int(np.sum(can > 0))
         for part in (order[:learning], order[learning:]):
@@ -153,16 +170,15 @@ class _Portion:
     def _run(self, lanes: np.ndarray, learn: int) -> None:
         """One call of the compiled program, for at most `LANES` segments."""
         spec, at, slots = self.spec, self.at[lanes], self.segments.slots[lanes]
-        is_waiting = at < spec.delay  # too early to learn anything, so several blocks can be predicted
+        is_waiting = self._is_early(at)
         count = min(learn + (BLOCKS if is_waiting.any() else 1), BLOCKS)
-        states = np.empty((LANES, self.learners.states.shape[1]))
-        states[: len(lanes)] = self.learners.states[slots]
-        states[len(lanes) :] = self.batch.initial
+        states = self.batch.packing.gathered(self.learners.states, slots, LANES)
         late = self._gather(lanes, at - spec.delay) if spec.delay else None
         states, result = self.batch.advance(states, self._gather(lanes, at), late, count, learn)
         if learn:
             self.learners.states[slots] = states[: len(lanes)]
-        valid = np.minimum(np.where(is_waiting, np.minimum(spec.delay - at, count), count), self.blocks[lanes] - at)
+        early = np.minimum(spec.delay - at, count) if self.learns else count
+        valid = np.minimum(np.where(is_waiting, early, count), self.blocks[lanes] - at)
         is_valid = np.arange(BLOCKS) < valid[:, None]
         places = ((self.offsets[lanes] + at - self.first[lanes])[:, None] + np.arange(BLOCKS))[is_valid]
         if self.results is None:
@@ -175,6 +191,10 @@ class _Portion:
         # A block that is full and not yet learnt is predicted again, with the same result.
         is_last = at + learn >= self.full[lanes]
         self.at[lanes] = np.where(is_waiting | is_last, at + valid, at + learn)
+
+    def _is_early(self, at: np.ndarray) -> np.ndarray:
+        """Where nothing can be learnt after block `at`, so that several blocks can be predicted at once."""
+        return (at < self.spec.delay) | (not self.learns)
 
     def _gather(self, lanes: np.ndarray, at: np.ndarray) -> Rows:
         """`BLOCKS` blocks of each segment, from block `at` on; zeros beyond its end and in lanes that are free."""

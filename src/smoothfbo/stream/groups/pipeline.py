@@ -20,6 +20,7 @@ from smoothfbo.stream.groups.records import block_table, prediction_table
 from smoothfbo.stream.groups.session import SeriesSession
 from smoothfbo.stream.groups.summary import summary_of_series
 from smoothfbo.stream.pipeline import Clock, StreamProgress, StreamResults, StreamSink, finish
+from smoothfbo.stream.reading.faults import MOST_NAMED, LeftOut
 from smoothfbo.stream.reading.reader import OpenTable, can_be_read_again
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
@@ -36,6 +37,9 @@ class OpenSeries:
 
     table: OpenTable
     session: SeriesSession
+
+    def __post_init__(self) -> None:
+        self.session.unread = self.table.left_out
 
     def pieces(self) -> Iterator[pa.Table]:
         """The rows that are left, with their numbers; of a file, the next piece is read while one is learnt.
@@ -87,12 +91,14 @@ def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path 
     """See `pipeline.open_stream`."""
     if snapshot is not None:
         return OpenSeries(*open_session(config, snapshot))
+    if config.predict_only and not (state is not None and state.exists()):
+        raise UsageError(f"`predict_only` needs a learner, but {state} does not exist.")
     if state is None or not state.exists():
         return OpenSeries(*new_session(config))
     table, session = open_session(config, state)
     # A new table; rows that waited come again in it.
     session.before, session.read, session.encoder.rows = session.rows, 0, 0
-    session.waiting = np.zeros(0, np.int64)
+    session.waiting, session.left_out = np.zeros(0, np.int64), LeftOut(config.on_error == "skip")
     return OpenSeries(table, session)
 
 
@@ -142,18 +148,31 @@ def process_pieces(
 
 
 def _process(session: SeriesSession, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
-    """Predict and learn the rows of one piece; what is wrong with them, if anything is."""
-    if not piece.num_rows:
-        return None
+    """Predict and learn the rows of one piece; what is wrong with them, if anything is and nothing may be left out."""
+    while piece.num_rows:
+        before = session.encoder.rows
+        fault = _until_fault(session, piece, sink)
+        if fault is None or not session.left_out.is_allowed:
+            return fault
+        piece = piece.slice(session.encoder.rows - before + 1)
+        session.left_out.add(fault)
+        session.encoder.rows += 1  # of the table; none of a learner's
+    return None
+
+
+def _until_fault(session: SeriesSession, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
+    """Predict and learn the rows before the first fault."""
     series, numbers = session.keys.of(piece), piece[NUMBER].to_numpy()
     too_many = _memory_fault(session, int(series.max()) + 1)
     if too_many is not None:
+        session.left_out.is_allowed = False  # it would be the same with every further row
         return too_many
-    rows, segments, times, fault = session.encoder.encode_series(piece, series, numbers)
+    rows, segments, times, fault = session.encoder.encode_series(piece, series, session.unread.count + numbers)
     if not segments.rows:
         return fault
     numbers = session.before + numbers[: segments.rows]
-    outcome = session.learners.process(rows, segments)
+    learners = session.learners
+    outcome = (learners.predict if session.config.predict_only else learners.process)(rows, segments)
     blocks = session.add(rows, segments, numbers[segments.order], outcome)
     if sink is not None:
         sink.predictions(prediction_table(session, rows, segments, numbers, times, outcome))
@@ -209,13 +228,14 @@ def _free_memory() -> int | None:
 def _results(session: SeriesSession, clock: Clock, fault: UsageError | None) -> StreamResults:
     return StreamResults(
         rows=session.rows,
-        table_rows=session.encoder.rows,
+        table_rows=session.encoder.rows - session.left_out.count,
         block=session.config.rows_per_block,
         blocks=int(session.sums.blocks.sum()),
         is_classification=session.schema.is_classification,
         error_name="error rate" if session.schema.is_classification else "mean squared error",
         errors=session.errors(),
         absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
+        coverage=session.coverage(),
         changes=[],
         notes=list(session.notes),
         missing={name: count for name, count in session.encoder.missing.items() if count},
@@ -225,6 +245,8 @@ def _results(session: SeriesSession, clock: Clock, fault: UsageError | None) -> 
         skipped_rounds=session.skipped,
         seconds=clock.seconds,
         rows_per_second=clock.rows_per_second,
+        left_out=session.unread.count + session.left_out.count,
+        left_out_first=[*session.unread.first, *session.left_out.first][:MOST_NAMED],
         fault=fault,
         series=summary_of_series(session),
     )
@@ -239,6 +261,6 @@ def run_series(
     """`run_stream` for many series; also the session, which knows every series."""
     opened = open_stream(config, state)
     results = finish(process_pieces(opened.session, opened.pieces(), sink, progress), opened.session)
-    if state is not None:
+    if state is not None and not config.predict_only:
         save_session(opened.session, state)
     return results, opened.session

@@ -5,7 +5,8 @@ import pyarrow as pa
 
 from smoothfbo.stream.groups.learners import SeriesOutcome
 from smoothfbo.stream.groups.session import METHODS, NewBlocks, SeriesSession
-from smoothfbo.stream.records import target_values
+from smoothfbo.stream.learner.intervals import LEVELS
+from smoothfbo.stream.records import band_columns, probabilities, target_values
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import Segments
 
@@ -24,13 +25,10 @@ def prediction_table(
         columns["time"] = time
     values = {"target": rows.target, "prediction": outcome.predictions[0], "last_value": rows.previous}
     slots = segments.in_table_order(np.repeat(segments.slots, segments.lengths))
-    columns |= session.keys.columns(slots, {*columns, *values, "score_of_target"})
+    more = probabilities(rows.target, outcome.scores) if outcome.bands is None else band_columns(outcome.bands)
+    columns |= session.keys.columns(slots, {*columns, *values, *more})
     columns |= {k: target_values(session.encoder, segments.in_table_order(v)) for k, v in values.items()}
-    if session.schema.is_classification:
-        truth = np.where(np.isnan(rows.target), 0, rows.target).astype(int)
-        score = outcome.scores[np.arange(len(truth)), truth]
-        score = np.where(np.isnan(rows.target), np.nan, score)
-        columns["score_of_target"] = pa.array(segments.in_table_order(score))
+    columns |= {k: pa.array(segments.in_table_order(v), from_pandas=True) for k, v in more.items()}
     return pa.table(columns)
 
 
@@ -59,6 +57,9 @@ def series_table(session: SeriesSession) -> pa.Table:
         numbers[f"error_{name}"] = sums.squared[:, index] / known
         if not session.schema.is_classification:
             numbers[f"absolute_error_{name}"] = sums.absolute[:, index] / known
+    if sums.banded.any():
+        banded = np.where(sums.banded > 0, sums.banded, np.nan)
+        numbers |= {f"coverage_{100 * level:.0f}": sums.covered[:, i] / banded for i, level in enumerate(LEVELS)}
     ours, last = (numbers[f"error_{name}"] for name in METHODS)
     numbers["ratio_to_last_value"] = np.where(last > 0, ours / np.where(last > 0, last, 1), np.nan)
     series = session.keys.columns(np.arange(session.series), {*columns, *numbers})

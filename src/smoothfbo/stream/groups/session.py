@@ -9,7 +9,9 @@ from smoothfbo.stream.groups.changes import ChangeDetectors, effective_memories
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners, SeriesOutcome
 from smoothfbo.stream.learner.changes import LOOK_BACK
+from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.reading import Encoder, Schema
+from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import Segments, join
 from smoothfbo.stream.session import specification
@@ -25,6 +27,7 @@ class Sums:
     - `pending`: of the block that is not yet full, the sums of losses, and last the number of rows that count.
     - `first_rows`: where the last blocks begin in the table, slot block mod length; `begun`: the one that is not full.
     - `changes`: how many were detected; `memory`: of the newest block.
+    - `banded`: rows with a band and a target; `covered`: how many of them lay in each band.
     """
 
     def __init__(self) -> None:
@@ -34,6 +37,7 @@ class Sums:
         self.pending, self.begun = np.zeros((0, methods + 1)), np.zeros(0, integers)
         self.first_rows = np.zeros((0, LOOK_BACK), integers)
         self.changes, self.memory = np.zeros(0, integers), np.zeros(0)
+        self.banded, self.covered = np.zeros(0, integers), np.zeros((0, len(LEVELS)))
 
     def make_room(self, series: int) -> None:
         more = series - len(self.rows)
@@ -64,6 +68,8 @@ class SeriesSession:
         # Rows of the table that were read, and the numbers of those that wait for a target of their series.
         self.read, self.waiting = 0, np.zeros(0, np.int64)
         self.before = 0  # rows of the tables before this one
+        self.left_out = LeftOut(config.on_error == "skip")  # rows that could be read, but not used
+        self.unread = LeftOut()  # those that could not be read; the table's own count
 
     @property
     def series(self) -> int:
@@ -86,6 +92,12 @@ class SeriesSession:
         """Of all rows of all series."""
         sums = (self.sums.absolute if absolute else self.sums.squared).sum(axis=0)
         return dict(zip(METHODS, (sums / max(self.known, 1)).tolist(), strict=True))
+
+    def coverage(self) -> dict[str, float]:
+        """The part of all targets that lay in each band, by the part that should; empty for classes."""
+        banded = self.sums.banded.sum()
+        parts = self.sums.covered.sum(axis=0) / max(banded, 1)
+        return {str(level): float(part) for level, part in zip(LEVELS, parts, strict=True)} if banded else {}
 
     def losses(self, rows: Rows, outcome: SeriesOutcome) -> tuple[np.ndarray, np.ndarray]:
         """rows × (SmoothFBO, last value, 1): losses, then whether the row counts; and the absolute errors."""
@@ -110,6 +122,13 @@ class SeriesSession:
         sums.known[slots] += totals[:, -1].astype(np.int64)
         if not self.schema.is_classification:
             sums.absolute[slots] += np.add.reduceat(absolute, starts)
+        if outcome.bands is not None:
+            is_judged = ~np.isnan(rows.target) & ~np.isnan(outcome.bands[:, 0, 0])
+            low, high = outcome.bands.transpose(2, 0, 1)
+            with np.errstate(invalid="ignore"):
+                inside = (low <= rows.target[:, None]) & (rows.target[:, None] <= high) & is_judged[:, None]
+            sums.banded[slots] += np.add.reduceat(is_judged.astype(np.int64), starts)
+            sums.covered[slots] += np.add.reduceat(inside.astype(float), starts)
         sums.rows[slots] += segments.lengths
         self.skipped += int(np.sum(~outcome.finite))
         blocks.memory = effective_memories(outcome.weights, blocks.numbers)
@@ -167,6 +186,8 @@ class SeriesSession:
             "kept": self.learners.kept[:series],
             "waiting": self.waiting,
         }
+        if self.learners.bands is not None:
+            kept["bands"] = self.learners.bands.states[:series]
         kept |= {f"pending.{name}": column[:series] for name, column in self.learners.pending._asdict().items()}
         kept |= {f"encoder.{name}": values for name, values in self.encoder.series_state(series).items()}
         kept |= {f"sums.{name}": values for name, values in vars(self.sums).items()}

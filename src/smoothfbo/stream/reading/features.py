@@ -96,23 +96,26 @@ class Encoder:
         columns = zip(self.names, self._lowest, self._highest, strict=True)
         return [name for name, low, high in columns if name is not None and low >= high]
 
-    def encode(self, table: pa.Table) -> tuple[Rows, pa.Array | None, UsageError | None]:
-        """The rows before the first one whose time goes back or that has one class too many; their times; the fault."""
-        rows, _, times, fault = self.encode_series(table, np.zeros(table.num_rows, np.int64))
+    def encode(self, table: pa.Table, left_out: int = 0) -> tuple[Rows, pa.Array | None, UsageError | None]:
+        """The rows before the first one whose time goes back or that has one class too many; their times; the fault.
+
+        `left_out` rows of the table did not come here; they count where a row is named.
+        """
+        numbers = np.arange(left_out + self.rows + 1, left_out + self.rows + table.num_rows + 1)
+        rows, _, times, fault = self.encode_series(table, np.zeros(table.num_rows, np.int64), numbers)
         return rows, times, fault
 
     def encode_series(
-        self, table: pa.Table, series: np.ndarray, numbers: np.ndarray | None = None
+        self, table: pa.Table, series: np.ndarray, numbers: np.ndarray
     ) -> tuple[Rows, Segments, pa.Array | None, UsageError | None]:
         """The same for rows of many series; the encoded rows come series by series, their times as in the table.
 
-        `numbers` are those of the rows, from 1, if they do not all follow those before.
+        `numbers` are those of the rows, from 1, where one is named.
         """
-        places = np.arange(self.rows + 1, self.rows + table.num_rows + 1) if numbers is None else numbers
         self._make_room(int(series.max(initial=0)) + 1)
-        table, crowd = self._before_crowd(table, places)
+        table, crowd = self._before_crowd(table, numbers)
         segments = segments_of(series[: table.num_rows])
-        time, fault = self._time(table, segments, places)
+        time, fault = self._time(table, segments, numbers)
         if fault is not None and time is not None:
             table = table.slice(0, len(time))
             segments = segments_of(series[: table.num_rows])
@@ -139,14 +142,7 @@ class Encoder:
         self.missing[name] += values.null_count
         if column.kind == "numeric":
             return values.to_numpy().astype(np.float64)[:, None]
-        levels = self.levels[name]
-        new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
-        levels += new[: column.slots - len(levels)]  # in order of appearance
-        indices = compute.index_in(values, pa.array(levels, pa.string()))
-        indices = compute.fill_null(indices, column.slots).to_numpy()
-        marks = (indices[:, None] == np.arange(column.slots + 1)).astype(np.float64)
-        marks[compute.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
-        return marks
+        return one_hot(values, self.levels[name], column.slots)
 
     def _target(self, values: pa.ChunkedArray) -> np.ndarray:
         self.missing[self.schema.target] += values.null_count
@@ -284,6 +280,17 @@ class Encoder:
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
         self._history, self._last = arrays["history"].astype(np.float64), arrays["last"].astype(np.float64)
         self._last_time = arrays["last_time"].astype(self._last_time.dtype)
+
+
+def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int) -> np.ndarray:
+    """A column for each of `levels`, which grow as new ones come, and one for all beyond `slots`; NaN where missing."""
+    new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
+    levels += new[: slots - len(levels)]  # in order of appearance
+    indices = compute.index_in(values, pa.array(levels, pa.string()))
+    indices = compute.fill_null(indices, slots).to_numpy()
+    marks = (indices[:, None] == np.arange(slots + 1)).astype(np.float64)
+    marks[compute.is_null(values).to_numpy()] = np.nan
+    return marks
 
 
 def _calendar(time: np.ndarray) -> np.ndarray:
