@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
-from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import Session
