@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 STATED = ("command", "commit", "versions", "python", "devices")
-PARTS = ("groups", "improvement", "claims", "theory", "checks", "growth_slopes")  # of a summary
+PARTS = ("groups", "improvement", "claims", "theory", "growth_slopes")  # of a summary
 
 
 def rounded(value: Any) -> Any:
