@@ -41,9 +41,12 @@ MUTATIONS = [
     # replay and steps that find their length
     ("hypergradients/replayed.py", "kept[(slot - ages) % len(kept)]", "kept[(slot - ages - 1) % len(kept)]", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "% jnp.minimum(rounds + 1, window)", "% window", "library/test_replayed.py"),
-    ("hypergradients/replayed.py", "Data(_last(history.inner, slots, slot, state.rounds), data.outer)", "data", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "Data(_last(history.inner, slots, slot, state.rounds), prepared.outer)", "prepared", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "slots > 1 and not self.estimator.paired", "slots > 1", "library/test_replayed.py"),
-    ("hypergradients/replayed.py", "optax.tree.where(usable, (history, rounds), (state.history, state.rounds))", "history, rounds", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "rounds = jnp.where(usable, rounds, state.rounds)", "rounds = rounds + 0", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "return new._replace(estimators=estimators, losses=losses)", "return new", "library/test_replayed.py"),
+    ("hypergradients/functional.py", "isinstance(function, Linear) and identical(inner.features, function.features)", "isinstance(function, Linear)", "library/test_replayed.py"),
+    ("functions/linear.py", "return samples._replace(x=Featured(samples.x, jax.vmap(self.features)(samples.x)))", "return samples", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)", "jnp.where(state.rounds + 1 == slots, 0, state.rounds + 1)", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "_Chosen(functions, jnp.argmin(state.losses))", "_Chosen(functions, jnp.argmax(state.losses))", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "new = jnp.stack([loss(warm) for warm in state.estimators])", "new = jnp.stack([loss(warm) for warm in state.estimators[::-1]])", "library/test_replayed.py"),
@@ -141,7 +144,7 @@ MUTATIONS = [
     # the loop
     ("online.py", "outer=state.outer,\n            gradient=estimate", "outer=following.outer,\n            gradient=estimate", ONLINE),
     ("online.py", "outer = optax.tree.where(finite, outer, state.outer)", "pass", ONLINE),
-    ("online.py", "_keep_finite(warm, state.estimator)", "warm", ONLINE),
+    ("online.py", "self.estimator.kept(warm, state.estimator)", "warm", ONLINE),
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
     ("online.py", "converged=estimate.converged & finite", "converged=estimate.converged", FINITE),
