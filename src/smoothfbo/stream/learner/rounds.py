@@ -12,7 +12,14 @@ from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
 from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
-from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
+from smoothfbo.stream.learner.calibration import (
+    Calibration,
+    calibrate,
+    probabilities,
+    uncalibrated,
+    with_first,
+    with_unseen,
+)
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
     change_units,
@@ -53,7 +60,7 @@ from smoothfbo.stream.rows import Rows
 
 
 class Rounds:
-    """Functions of a specification: `init` and `advance`, which is compiled once."""
+    """Two functions of a specification, each one compiled program: `init` and `advance`."""
 
     def __init__(self, spec: Specification):
         self.spec = spec
@@ -68,9 +75,10 @@ class Rounds:
         self._is_lag = [spec.lags[0] <= column < spec.lags[1] for column in range(spec.features)]
         # The reference that says what was seen last stands at the end.
         self._last_value = len(spec.reference_names) if spec.with_references else -1
+        self.init: Callable[[], LearnerState] = jax.jit(self._init)
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
-    def init(self) -> LearnerState:
+    def _init(self) -> LearnerState:
         spec = self.spec
         memory = empty_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
         rows = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
@@ -84,11 +92,9 @@ class Rounds:
             self._inner_samples(example, shown),
             self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
-        keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
-        states = [
-            self._algorithm(jnp.asarray(window, jnp.int32)).init(jnp.zeros(spec.rates), data, keys[0])
-            for window in self.smoothing
-        ]
+        key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
+        windows = jnp.asarray(self.smoothing, jnp.int32)
+        learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
         count = spec.rates + len(spec.windows) if spec.with_references else 0
         return LearnerState(
             units=empty_units(spec.features),
@@ -100,18 +106,25 @@ class Rounds:
             raw=empty_raw_rows(
                 max(PATIENCE, self._rolling_blocks if spec.with_references else 0), spec.rows, spec.features
             ),
-            learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+            learners=learners,
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
-            calibration=uncalibrated() if spec.is_classification else None,
+            calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
         )
 
     def _advance(
-        self, state: LearnerState, blocks: Rows, late: Rows | None, count: Int[Array, ""], learn: Int[Array, ""]
+        self,
+        state: LearnerState,
+        blocks: Rows,
+        late: Rows | None,
+        count: Int[Array, ""],
+        learn: Int[Array, ""],
+        weights: Float[Array, "blocks rows"] | None = None,
     ) -> tuple[LearnerState, BlockResult]:
         """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `late` are the blocks that are learnt; None if they are those that are predicted. There is room for more; how
+        `late` are the blocks that are learnt; None if they are those that are predicted, whose rows may then have
+        `weights`. There is room for more; how
         many are used is traced, so one program serves long files and single rows, and gives the same bits for both.
         """
 
@@ -122,7 +135,8 @@ class Rounds:
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
                 if late is None:
-                    return self._learn(state, block, outputs)
+                    weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
+                    return self._learn(state, block, outputs, weight)
                 # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
                 # of the fit before it.
                 known = _block(late, index)
@@ -159,7 +173,8 @@ class Rounds:
         if spec.with_references:
             outputs = jnp.concatenate([outputs, previous[None]])
         if spec.is_classification:
-            scores = _with_first(outputs)
+            scores = with_first(outputs)
+            scores = scores.at[0].set(self._probabilities(state, outputs[0]))
             predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
         else:
             scores, predictions = outputs, outputs[:, :, 0]
@@ -191,7 +206,11 @@ class Rounds:
         return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
 
     def _learn(
-        self, state: LearnerState, block: Rows, played: Float[Array, "lanes rows outputs"]
+        self,
+        state: LearnerState,
+        block: Rows,
+        played: Float[Array, "lanes rows outputs"],
+        weight: Float[Array, " rows"] | None = None,
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
         targets, known = state.targets, ~jnp.isnan(block.target)
@@ -204,6 +223,8 @@ class Rounds:
         if not spec.is_classification:
             moments = extend(state.target, target, known[:, None])
         mask = known.astype(target.dtype)
+        if weight is not None:
+            mask = mask * weight
 
         # The constant 1 is the same number in all units: centre 0, spread 1.
         centre = _join(features.mean, moments.mean, 0.0)
@@ -216,7 +237,8 @@ class Rounds:
         inputs = _with_constant(standardise(counting, features, CLIP))
         goal = (target - moments.mean) / moments.spread
         z = jnp.concatenate([inputs, goal], axis=1)
-        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
+        root = mask if weight is None else jnp.sqrt(mask)  # of a mask it is the mask
+        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, root)
 
         def current(grams: Array) -> Array:
             factor, shift = memory.unit / spread, (memory.origin - centre) / spread
@@ -228,7 +250,8 @@ class Rounds:
         else:
             loss = jnp.sum(((played - target) / moments.spread) ** 2, axis=2)
         smallest = bilevel.SMALLEST_SCALE["classification" if spec.is_classification else "regression"]
-        scale = jnp.maximum((loss @ mask) / jnp.maximum(jnp.sum(mask), 1), smallest)
+        total = jnp.sum(mask)
+        scale = jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
         inner = self._inner_samples(current(memory.decayed), state.rows)
         newest = current(gram[None])[0]
@@ -315,15 +338,28 @@ class Rounds:
         return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
 
     def _calibrate(self, state: LearnerState, played: Array, target: Array, mask: Array) -> Calibration | None:
-        """The sharpness of SmoothFBO's probabilities, after a block that it had predicted."""
+        """SmoothFBO's probabilities, after a block that it had predicted."""
         if state.calibration is None:
             return None
-        p = self.spec.constant + 1
-        rows = state.memory.decayed[-1, self.spec.constant, p:]  # of every class, in all of the past
-        seen = jnp.concatenate([jnp.ones(1, bool), rows > 0])
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate(state.calibration, _with_first(played), _with_first(target), mask, seen)
+        return calibrate(state.calibration, played, with_first(target), mask, self._seen(state))
+
+    def _probabilities(
+        self, state: LearnerState, outputs: Float[Array, "rows outputs"]
+    ) -> Float[Array, "rows classes"]:
+        """Of every class; before the first block is learnt, by what was seen last."""
+        if state.calibration is None:
+            raise ValueError("Only classes have probabilities.")
+        seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
+        learnt = with_unseen(probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs)))
+
+    def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
+        """Which classes were learnt. The first one has no indicator of its own."""
+        constant = self.spec.constant
+        rows = state.memory.decayed[-1, constant, constant + 1 :]  # of every class, in all of the past
+        return jnp.concatenate([jnp.ones(1, bool), rows > 0])
 
     def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
         """The predictor under the new weights and with the newest block: the one that predicts the next block."""
@@ -361,7 +397,8 @@ class Rounds:
     def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
         """The newest block; its mean loss is divided by `scale`."""
         if self.spec.is_network or self.spec.is_classification:
-            factor = known * (known.shape[0] / jnp.maximum(jnp.sum(known), 1)) / scale
+            total = jnp.sum(known)
+            factor = known * (known.shape[0] / jnp.where(total > 0, total, 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
         rows = representative_rows(mean)
@@ -375,11 +412,6 @@ class Rounds:
 
 def _block(blocks: Rows, index: Array) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
-
-
-def _with_first(outputs: Float[Array, "*rows outputs"]) -> Float[Array, "*rows classes"]:
-    """The first class has no output of its own: its score is 1 − Σ of the others."""
-    return jnp.concatenate([1 - jnp.sum(outputs, axis=-1, keepdims=True), outputs], axis=-1)
 
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:

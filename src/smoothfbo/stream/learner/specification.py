@@ -26,6 +26,8 @@ class Specification(LearnerOptions):
     """Which columns are lags of the target: from the first number up to the second."""
     delay: int = 0
     """A block is learnt after this many more blocks were predicted: its targets are not known before."""
+    horizon: int = 1
+    """When a row is predicted, the newest target known is that of this many rows before."""
 
     @property
     def rows(self) -> int:

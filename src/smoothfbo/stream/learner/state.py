@@ -34,7 +34,7 @@ class BlockResult(NamedTuple):
     """What came of a block; the methods are SmoothFBO, then the references.
 
     - `predictions`: numbers, or indices of classes.
-    - `scores`: SmoothFBO's outputs for every class (regression: the number).
+    - `scores`: SmoothFBO's probabilities of every class (regression: the number).
     - `weights`: the w_k that SmoothFBO used for this block.
     - `finite`: False where a round was skipped because its gradient was not finite.
     """

@@ -204,8 +204,8 @@ def judge_trade_off(lanes: Any, config: TheoryConfig) -> Iterator[Check]:
                 without = still[still["window"] == window]["tracking"].to_numpy()
                 name = "corollary: tracking D grows with drift (left side: no drift)"
                 if problem in ("linear predictor", "both terms"):
-                    # No theorem says so. Where features see only a part of the drift, or λ enters both terms, D may
-                    # fall with it: shown, not judged.
+                    # The features see only a part of the drift, and where λ enters both terms D is larger without
+                    # drift at the large step. Nothing is promised: shown, not judged.
                     judge.measured(f"{name}, {problem}", without.mean(), tracking[window].mean())
                 else:
                     judge.expectation(name, without, tracking[window])
