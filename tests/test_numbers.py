@@ -256,27 +256,3 @@ def test_what_the_arena_says_of_the_recommended_method():
         value = row["spearman_gap"]
         text = f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]".replace("-", "−")
         assert text in page, text
-
-
-# Theory
-
-
-def test_growth_of_the_regret_of_replayed_windows():
-    """Every slope in the table is the stored one."""
-    drifts = {
-        "log T, stored": "log T", "log T": "log T", "log T, noise that depends on λ": "log T", "T^¼": "T^1/4",
-        "T/w (the turn of the counter-example)": "T/w, turn alone", "T (its wobble)": "T, wobble alone",
-        "T (both)": "T",
-    }  # fmt: skip
-    special = {"log T, noise that depends on λ": "replayed, shifted samples", "log T, stored": "stored"}
-    rows = {(row["drift"], row["smoothing"], row["exponent"]): row for row in stored("theory_replay")["growth_slopes"]}
-    page = (DOCS / "studies/theory.md").read_text()
-    for label, drift in drifts.items():
-        for regret, suffix in (("BLR_w", ""), ("BLR_1", "_one")):
-            cells = []
-            for exponent in (0.333, 0.5, 0.667):
-                row = rows[drift, special.get(label, "replayed"), exponent]
-                slope = f"{row[f'slope{suffix}']:+.3f}"
-                slope = "0.000" if float(slope) == 0 else slope.replace("-", "−")
-                cells.append(f"{slope} ± {1.96 * row[f'error{suffix}']:.3f}")
-            assert f"| {label} | {regret} | {' | '.join(cells)} |" in page
