@@ -256,36 +256,3 @@ def test_what_the_arena_says_of_the_recommended_method():
         value = row["spearman_gap"]
         text = f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]".replace("-", "−")
         assert text in page, text
-
-
-# Theory
-
-
-def test_growth_of_the_regret():
-    """Every slope in the two tables of the theory page is the stored one."""
-    drifts = {
-        "log T": "log T", "T^¼": "T^1/4", "T/w (the turn of the counter-example)": "T/w, turn alone",
-        "T (its wobble)": "T, wobble alone", "T (both)": "T", "log T, noise that depends on λ": "log T",
-        "log T, stored": "log T",
-    }  # fmt: skip
-    special = {"log T, noise that depends on λ": "replayed, shifted samples", "log T, stored": "stored"}
-    found = 0
-    for line in (DOCS / "studies/theory.md").read_text().splitlines():
-        label, *cells = (cell.strip() for cell in line.strip("| ").split(" | "))
-        if label not in drifts or "±" not in cells[-1]:
-            continue
-        replayed = cells[0].startswith("BLR")  # the second table, at 1/L
-        smoothing = special.get(label, "replayed") if replayed else "stored"
-        suffix = "_one" if cells[0] == "BLR_1" else ""
-        for exponent, cell in zip((0.333, 0.5, 0.667), cells[-3:], strict=True):
-            (row,) = [
-                row
-                for row in stored("theory")["growth_slopes"]
-                if (row["drift"], row["step"], row["bias"], row["smoothing"], row["exponent"])
-                == (drifts[label], "1/L" if replayed else "1/(2Lw)", "none", smoothing, exponent)
-            ]
-            slope, half = f"{row[f'slope{suffix}']:+.3f}", 1.96 * row[f"error{suffix}"]
-            slope = "0.000" if float(slope) == 0 else slope.replace("-", "−")
-            assert cell == f"{slope} ± {half:.3f}", (label, exponent)
-            found += 1
-    assert found == 15 + 42
