@@ -19,29 +19,27 @@ def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> F
     """Solve A x = b for symmetric positive definite A by Cholesky factorisation, A = L Lᵀ.
 
     Column by column, O(n³) in n compiled steps; tiny systems, of which there may be one per sample, without a loop.
+    With b as a further row below A, the factorisation finds L⁻¹b on the way.
     If A is not positive definite the result is not finite.
     """
     size = vector.shape[0]
     if size <= 3:
         return _solve_tiny(matrix, vector)
-    rows = jnp.arange(size)
+    rows, system = jnp.arange(size + 1), jnp.concatenate([matrix, vector[None]])
 
     def column(j: Array, lower: Array) -> Array:
         # Columns >= j of `lower` are still zero, so the full product is the sum over the finished ones.
-        remainder = matrix[:, j] - lower @ lower[j]
+        remainder = system[:, j] - lower @ lower[j]
         entries = jnp.where(rows >= j, remainder / jnp.sqrt(remainder[j]), 0)
         return lower.at[:, j].set(entries)
 
-    lower = jax.lax.fori_loop(0, size, column, jnp.zeros_like(matrix))
-
-    def forward(i: Array, y: Array) -> Array:
-        return y.at[i].set((vector[i] - lower[i] @ y) / lower[i, i])
+    factors = jax.lax.fori_loop(0, size, column, jnp.zeros_like(system))
+    lower, half = factors[:size], factors[size]
 
     def backward(k: Array, x: Array) -> Array:
         i = size - 1 - k
         return x.at[i].set((half[i] - lower[:, i] @ x) / lower[i, i])
 
-    half = jax.lax.fori_loop(0, size, forward, jnp.zeros_like(vector))
     return jax.lax.fori_loop(0, size, backward, jnp.zeros_like(vector))
 
 
@@ -177,6 +175,10 @@ def squared_norm(tree: PyTree) -> Float[Array, ""]:
 
 def norm(tree: PyTree) -> Float[Array, ""]:
     return jnp.sqrt(squared_norm(tree))
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
 
 
 def ratio(numerator: Float[Array, ""], denominator: Float[Array, ""]) -> Float[Array, ""]:

@@ -43,6 +43,8 @@ class StreamProgress:
     """After the first block, which compiles."""
     errors: dict[str, float]
     notes: tuple[str, ...]
+    block: int
+    """Rows of a block."""
 
 
 @dataclass
@@ -69,6 +71,8 @@ class StreamResults:
     missing: dict[str, int]
     constant_features: list[str]
     features: list[str]
+    effects: list[str | None]
+    """The features whose effects are in the columns effect_0, effect_1, … of the blocks; None for room."""
     classes: list[str]
     skipped_rounds: int
     seconds: float
@@ -185,7 +189,7 @@ def process_pieces(
     The last rows of a table may have no target yet. They are predicted, but `session` stays where it was before them:
     they come again, with their targets. So rows without a target wait until a row with one follows, or the end.
     """
-    clock = Clock(session.rows)
+    clock, block = Clock(session.rows), session.config.rows_per_block
     fault: UsageError | None = None
     waiting: pa.Table | None = None
     while fault is None:
@@ -204,7 +208,7 @@ def process_pieces(
             after_piece(session)
         clock.add(session.rows)
         if progress is not None:
-            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
+            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes, block))
     if before_forecasts is not None:
         before_forecasts(session)
     if waiting is None:
@@ -300,6 +304,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         missing={name: count for name, count in session.encoder.missing.items() if count},
         constant_features=session.encoder.constant_columns,
         features=session.encoder.used_names,
+        effects=[] if session.learner.spec.is_network else session.encoder.names,
         classes=session.encoder.classes,
         skipped_rounds=session.skipped,
         seconds=clock.seconds,

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
-from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import Session
@@ -113,6 +113,7 @@ class BlockRecords:
             "memory": np.array(memories),
             "finite": outcome.finite,
         }
+        columns |= {f"effect_{k}": outcome.effects[:, k] for k in range(outcome.effects.shape[1])}
         columns |= {f"weight_{k}": outcome.weights[:, k] for k in range(outcome.weights.shape[1])}
         columns |= {f"loss_{name}": means[i] for i, name in enumerate(session.methods)}
         return pa.table({name: pa.array(values) for name, values in columns.items()})

@@ -10,9 +10,8 @@ from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
-from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
-from smoothfbo.stream.learner.specification import Specification, blocks_until_known
+from smoothfbo.stream.learner.specification import LEVELS, Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.features import MOST_CLASSES

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from smoothfbo.stream.groups.learners import SeriesOutcome
 from smoothfbo.stream.groups.session import METHODS, NewBlocks, SeriesSession
-from smoothfbo.stream.learner.intervals import LEVELS
+from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.records import band_columns, probabilities, target_values
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import Segments

@@ -9,7 +9,7 @@ from smoothfbo.stream.groups.changes import ChangeDetectors, effective_memories
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners, SeriesOutcome
 from smoothfbo.stream.learner.changes import LOOK_BACK
-from smoothfbo.stream.learner.intervals import LEVELS
+from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder, Schema
 from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.rows import Rows

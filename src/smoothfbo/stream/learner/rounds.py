@@ -190,9 +190,18 @@ class Rounds:
             predictions=predictions,
             scores=scores[0],
             weights=bilevel.weights(state.learners.outer[0]),
+            effects=self._effects(state),
             finite=jnp.asarray(True),
         )
         return outputs[: len(self.smoothing)], result
+
+    def _effects(self, state: LearnerState) -> Float[Array, " columns"]:
+        if self.spec.is_network:
+            return jnp.zeros(0)
+        params = state.learners.estimator.inner.params[0].reshape(self.spec.outputs, -1)[:, : self.spec.constant]
+        if self.spec.is_classification:
+            return params[0] if self.spec.outputs == 1 else jnp.sqrt(jnp.sum(params**2, axis=0))
+        return params[0] * state.target.spread[0]
 
     def _previous(self, state: LearnerState, previous: Float[Array, " rows"]) -> Float[Array, "rows outputs"]:
         if self.spec.is_classification:
