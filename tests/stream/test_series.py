@@ -282,7 +282,7 @@ def test_segments_join_and_fill_as_pandas_does():
     values = np.where(random.random(60) < 0.4, np.nan, random.normal(size=60))
     segments = segments_of(series)
     past = random.normal(size=(9, 3))
-    past[2, 1:] = np.nan
+    past[2, 1:] = past[4, 0] = np.nan
     kept = np.arange(len(segments.slots)) % 4
     joined = join(segments, kept)
     front = np.concatenate([past[slot, :count] for slot, count in zip(segments.slots, kept, strict=True)])

@@ -23,8 +23,8 @@ class SeriesOutcome(NamedTuple):
     """What came of rows of many series, series by series, and of the blocks that became full.
 
     - `predictions`: methods × rows; `scores`: rows × classes. See `Outcome`.
-    - `full`: of each segment, how many blocks became full; the next two have them one after the other.
-    - `weights`: blocks × rates; `finite`: per block.
+    - `full`: of each segment, how many blocks became full; the next three have them one after the other.
+    - `weights`: blocks × rates; `effects`: blocks × features; `finite`: per block.
     - `bands`: rows × levels × 2; None for classes.
     """
 
@@ -32,6 +32,7 @@ class SeriesOutcome(NamedTuple):
     scores: np.ndarray
     full: np.ndarray
     weights: np.ndarray
+    effects: np.ndarray
     finite: np.ndarray
     bands: np.ndarray | None = None
 
@@ -153,6 +154,7 @@ class _Portion:
             results.scores[at, within],
             became_full,
             results.weights[blocks],
+            results.effects[blocks],
             results.finite[blocks],
         )
 

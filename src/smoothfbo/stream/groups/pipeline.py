@@ -137,7 +137,8 @@ def process_pieces(
             after_piece(session)
         clock.add(session.rows)
         if progress is not None:
-            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
+            speed, block = clock.rows_per_second, session.config.rows_per_block
+            progress(StreamProgress(session.rows, speed, session.errors(), session.notes, block))
     if before_forecasts is not None:
         before_forecasts(session)
     if waiting is None:
@@ -241,6 +242,7 @@ def _results(session: SeriesSession, clock: Clock, fault: UsageError | None) -> 
         missing={name: count for name, count in session.encoder.missing.items() if count},
         constant_features=session.encoder.constant_columns,
         features=session.encoder.used_names,
+        effects=[] if session.learners.spec.is_network else session.encoder.names,
         classes=session.encoder.classes,
         skipped_rounds=session.skipped,
         seconds=clock.seconds,

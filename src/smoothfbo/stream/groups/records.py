@@ -42,6 +42,7 @@ def block_table(session: SeriesSession, blocks: NewBlocks, outcome: SeriesOutcom
         "finite": outcome.finite,
     }
     columns |= {f"weight_{k}": outcome.weights[:, k] for k in range(outcome.weights.shape[1])}
+    columns |= {f"effect_{k}": outcome.effects[:, k] for k in range(outcome.effects.shape[1])}
     columns |= {f"loss_{name}": blocks.losses[:, i] for i, name in enumerate(METHODS)}
     series = session.keys.columns(blocks.slots, set(columns))
     return pa.table(series | {name: pa.array(values) for name, values in columns.items()})
