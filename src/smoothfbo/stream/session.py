@@ -101,6 +101,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         lags=encoder.lag_columns,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
         windows=tuple(config.windows),
+        seasons=() if schema.is_classification else config.extra_lags,
         **config.learner_options,
     )
 

@@ -17,7 +17,7 @@ from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 
 FORMAT = "smoothfbo learner"
-VERSION = 2
+VERSION = 3
 
 
 def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
