@@ -140,10 +140,12 @@ def test_the_recommended_prediction_is_the_mixture_of_the_experts(outcome):
 def test_a_far_target_counts_when_it_stays():
     first, _ = observe_target(empty_target_range(), jnp.asarray([0.0, 1, 2, 3]))
     lone = plausible(first, jnp.asarray([1.0, -9999, 2, jnp.nan]))
-    np.testing.assert_array_equal(lone[0], [True, False, True, False])
-    after, counts = observe_target(first, jnp.asarray([1.0, 2, 1, 900]))
-    np.testing.assert_array_equal(counts, [True, True, True, False])
-    np.testing.assert_array_equal(plausible(after, jnp.asarray([901.0, jnp.nan, 1, 902]))[0], [True, False, True, False])
-    moved, counts = observe_target(after, jnp.asarray([901.0, 902, 903, 904]))
-    assert counts.all()
-    assert moved.high == 904
+    np.testing.assert_array_equal(lone.counts, [True, False, True, False])
+    after, found = observe_target(first, jnp.asarray([1.0, 2, 1, 900]))
+    np.testing.assert_array_equal(found.counts, [True, True, True, False])
+    found = plausible(after, jnp.asarray([901.0, jnp.nan, 1, 902]))
+    np.testing.assert_array_equal(found.counts, [True, False, True, False])
+    np.testing.assert_array_equal(found.moved, [True, False, False, False])
+    range, found = observe_target(after, jnp.asarray([901.0, 902, 903, 904]))
+    assert found.counts.all()
+    assert range.high == 904

@@ -18,14 +18,15 @@ def ladder_predictions(
 ) -> Float[Array, "experts rows outputs"]:
     """Predictions in standard units, refitted after every row whose target is known.
 
-    `means` are the second moments of z = (inputs, target, previous) under every rate, and `counts` their rows.
+    `means` are the second moments of (inputs, and every target with its last known value) under every rate, and
+    `counts` their rows.
     """
     chosen = jnp.asarray(ladder(len(counts)))
     sums = means[chosen] * counts[chosen][:, None, None]
-    p, outputs = inputs.shape[1], goal.shape[1]
+    p = inputs.shape[1]
     moments = sums[:, :p, :p]
-    level = sums[:, p : p + outputs, :p]
-    difference = level - sums[:, p + outputs :, :p]
+    level = sums[:, p::2, :p]
+    difference = level - sums[:, p + 1 :: 2, :p]
     eye = jnp.eye(p, dtype=inputs.dtype)
     matrices = jnp.concatenate([moments + family.ridge * eye for family in FAMILIES])
     products = jnp.concatenate([difference if family.of_difference else level for family in FAMILIES])

@@ -153,7 +153,10 @@ class Learner:
             outputs = 2 * outputs + 1
         self.spec = dataclasses.replace(self.spec, outputs=outputs)
         with double_precision():
-            self.state = grow(self.state, _rounds(self.spec).init())
+            fresh = _rounds(self.spec).init()
+            # The mixture begins again: what it weighs are other numbers now.
+            grown = grow(self.state._replace(aggregate=None), fresh._replace(aggregate=None))
+            self.state = grown._replace(aggregate=fresh.aggregate)
 
     def _call(self, rows: Rows, oldest: Rows | None = None, learn: int = 0) -> "_Piece":
         """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`."""

@@ -83,8 +83,9 @@ def recur(
     by_past = together @ state.coefficients.T
     gain = together @ inverse
     square = gain @ together.T + jnp.eye(len(weights), dtype=rows.dtype)
-    done = eliminate(jnp.concatenate([square, gain, targets - by_past], axis=1), weights)
-    directions, innovations = done.rest[:, :size], done.rest[:, size:]
+    done = eliminate(jnp.concatenate([square, gain, -by_past], axis=1), weights, targets)
+    directions, ahead = done.rest[:, :size], -done.rest[:, size:]
+    innovations = targets - ahead
     scaled = directions * (weights / done.pivots)[:, None]
     inverse = inverse - scaled.T @ directions
     after = RandomFeatures(
@@ -94,4 +95,4 @@ def recur(
     is_sound = jnp.all(done.pivots > 0.5) & jnp.all(jnp.isfinite(after.coefficients))
     fresh = empty_random_features(size - 1 - COUNT, goals.shape[1])
     after = jax.tree.map(lambda new, first: jnp.where(is_sound, new, first), after, fresh)
-    return after, goals - innovations[:count], by_past[:count]
+    return after, ahead[:count], by_past[:count]

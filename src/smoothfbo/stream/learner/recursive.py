@@ -7,9 +7,11 @@ The innovations y_r − ŷ_r are the last column of the triangular form of
     [ M    Xᵀ   g ]
     [ X   −I    y ]
 
+
 (Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12): eliminating M
 leaves y − X M⁻¹g and the covariance −(I + X M⁻¹Xᵀ), and eliminating row r updates the rows after it by its innovation. A
-row whose target is not known is not eliminated.
+row whose target is not known is not eliminated. y_r is added when its turn comes and not before: ŷ_r must not depend on
+it, not even by rounding.
 """
 
 from typing import NamedTuple
@@ -28,9 +30,16 @@ class Eliminated(NamedTuple):
     rest: Float[Array, "size columns"]
 
 
-def eliminate(table: Float[Array, "size all"], weights: Float[Array, " size"]) -> Eliminated:
-    """T_i ← T_i − w_j (T_ij / T_jj) T_j for all rows i > j, column after column; w_j = 0 leaves row j out."""
+def eliminate(
+    table: Float[Array, "size all"], weights: Float[Array, " size"], late: Float[Array, "size last"]
+) -> Eliminated:
+    """T_i ← T_i − w_j (T_ij / T_jj) T_j for all rows i > j, column after column; w_j = 0 leaves row j out.
+
+    `late` is added to the last entries of row j when it is eliminated; what is returned does not contain it.
+    """
     size, start = weights.shape[0], 0
+    before = table.shape[1] - late.shape[1]
+    late = jnp.concatenate([jnp.zeros((size, before), table.dtype), late], axis=1)
     pivots, rest = [], []
     while start < size:
         width = min(PANEL, size - start)
@@ -38,7 +47,7 @@ def eliminate(table: Float[Array, "size all"], weights: Float[Array, " size"]) -
 
         def step(j: Array, table: Array, rows: Array = rows, first: int = first) -> Array:
             factor = jnp.where(rows > j, table[:, j] * (weights[first + j] / table[j, j]), 0)
-            return table - factor[:, None] * table[j]
+            return table - factor[:, None] * (table[j] + late[first + j, first:])
 
         table = jax.lax.fori_loop(0, width, step, table)
         pivots.append(jnp.diagonal(table[:width, :width]))
@@ -61,6 +70,7 @@ def predict_row_by_row(
     size, is_known = moments.shape[0], known > 0
     goals = jnp.where(is_known[:, None], targets, 0)
     above = jnp.concatenate([moments, rows.T, products.T], axis=1)
-    below = jnp.concatenate([rows, jnp.diag(-1 / jnp.where(is_known, known, 1)), goals], axis=1)
+    below = jnp.concatenate([rows, jnp.diag(-1 / jnp.where(is_known, known, 1)), jnp.zeros_like(goals)], axis=1)
     weights = jnp.concatenate([jnp.ones(size, rows.dtype), is_known.astype(rows.dtype)])
-    return goals - eliminate(jnp.concatenate([above, below]), weights).rest[size:]
+    late = jnp.concatenate([jnp.zeros_like(products.T), goals])
+    return -eliminate(jnp.concatenate([above, below]), weights, late).rest[size:]

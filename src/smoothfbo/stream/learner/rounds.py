@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from smoothfbo.algebra import solve_positive
 from smoothfbo.functions import Linear, Network
@@ -192,12 +192,12 @@ class Rounds:
         )
         fits = fits * spread + mean
         # In the units of the first block, which do not change.
-        origin, unit = (part[spec.constant + 1 : spec.size] for part in (memory.origin, memory.unit))
+        origin, unit = (part[spec.constant + 1 :: 2] for part in (memory.origin, memory.unit))
         bases = jnp.stack([fits[self._linear], previous])
-        rest = jnp.swapaxes((target - bases) / unit, 0, 1).reshape(len(inputs), -1)
+        rest = _pairs(*((target - bases) / unit))
         random, ahead, by_past = recur(state.random, expand(inputs, *self._projection), rest, counts)
         guess = ahead if spec.delay == 0 else by_past
-        guess = bases + jnp.swapaxes(guess.reshape(len(inputs), 2, -1), 0, 1) * unit
+        guess = bases + jnp.stack([guess[:, ::2], guess[:, 1::2]]) * unit
 
         stop = spec.lags[1]
         seasons = block.features[:, stop - len(spec.seasons) : stop].T[:, :, None]
@@ -242,13 +242,18 @@ class Rounds:
         )
         return Played(lanes, scores, random, mixture, result)
 
+    def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
+        """Second moments of z alone, without the last known targets."""
+        entries = [*range(self.spec.constant + 1), *range(self.spec.constant + 1, self.spec.kept, 2)]
+        return means[:, jnp.asarray(entries)][:, :, jnp.asarray(entries)]
+
     def _usable(self, units: Units, features: Array) -> Array:
         return usable(units, features, jnp.asarray(self._is_lag, bool))
 
     def _counts(self, state: LearnerState, target: Float[Array, " rows"]) -> Bool[Array, " rows"]:
         """Which targets may be learnt from at once."""
         known = ~jnp.isnan(target)
-        return known if self.spec.is_classification else plausible(state.targets, target)[0]
+        return known if self.spec.is_classification else plausible(state.targets, target).counts
 
     def _current(self, state: LearnerState) -> Callable[[Array], Array]:
         """Second moments in the units of now: those of all of the past, in place of the first block's."""
@@ -273,9 +278,12 @@ class Rounds:
         self, state: LearnerState, block: Rows, played: Played
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
-        targets, known = state.targets, ~jnp.isnan(block.target)
+        targets, known, has_moved = state.targets, ~jnp.isnan(block.target), jnp.asarray(False)
         if not spec.is_classification:
-            targets, known = observe_target(state.targets, block.target)
+            targets, found = observe_target(state.targets, block.target)
+            # A target that moved far and stays there: what was before says nothing, and everything begins again.
+            has_moved = jnp.any(found.moved)
+            known = found.counts & (~has_moved | (jnp.cumsum(found.moved) > 0))
         target = self._target(jnp.where(known, block.target, 0))
         units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
         features = extend(state.features, counting, ~jnp.isnan(counting))
@@ -291,11 +299,12 @@ class Rounds:
         memory = state.memory._replace(
             origin=jnp.where(is_first, centre, state.memory.origin),
             unit=jnp.where(is_first, spread, state.memory.unit),
+            decayed=jnp.where(has_moved, 0, state.memory.decayed),
         )
         inputs = _with_constant(standardise(counting, features, CLIP))
         goal = (target - moments.mean) / moments.spread
         last = jnp.where(jnp.isnan(block.previous)[:, None], target, self._previous(state, block.previous))
-        z = jnp.concatenate([inputs, goal, (last - moments.mean) / moments.spread], axis=1)
+        z = jnp.concatenate([inputs, _pairs(goal, (last - moments.mean) / moments.spread)], axis=1)
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
 
         current = self._current(state._replace(features=features, target=moments, memory=memory))
@@ -308,9 +317,8 @@ class Rounds:
         smallest = bilevel.SMALLEST_SCALE["classification" if spec.is_classification else "regression"]
         scale = jnp.maximum((loss @ mask) / jnp.maximum(jnp.sum(mask), 1), smallest)
 
-        z_only = slice(0, spec.size)
-        inner = self._inner_samples(current(memory.decayed)[:, z_only, z_only], state.rows)
-        newest = current(gram[None])[0, z_only, z_only]
+        inner = self._inner_samples(self._without_last(current(memory.decayed)), state.rows)
+        newest = self._without_last(current(gram[None]))[0]
 
         def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:
             outer = self._outer_samples(newest, inputs, goal, mask, scale)
@@ -327,11 +335,11 @@ class Rounds:
             spec.windows if spec.with_references else (),
         )
         rows = None if state.rows is None else add_rows(state.rows, inputs, goal, mask)
-        means = current(memory.decayed)[:, z_only, z_only]
+        means = self._without_last(current(memory.decayed))
         learners = jax.vmap(lambda learner: self._refit(learner, means, rows))(learners)
         references = state.references
         if spec.with_references:
-            references = self._closed_forms(current(memory.windows)[:, z_only, z_only])
+            references = self._closed_forms(self._without_last(current(memory.windows)))
         raw = add_raw_rows(state.raw, block.features, block.target)
         new = LearnerState(
             units=units,
@@ -345,8 +353,8 @@ class Rounds:
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played.scores, target, mask),
-            random=played.random,
-            aggregate=played.aggregate,
+            random=_anew(has_moved, played.random, empty_random_features(spec.features, 2 * spec.outputs)),
+            aggregate=_anew(has_moved, played.aggregate, empty_aggregate(len(spec.expert_names), self._columns)),
         )
         units = jax.lax.cond(jnp.any(units.odd > 0), lambda: self._decide(new), lambda: units)
         return new._replace(units=units), jnp.all(finite)
@@ -400,7 +408,7 @@ class Rounds:
         if state.calibration is None:
             return None
         p = self.spec.constant + 1
-        rows = state.memory.decayed[-1, self.spec.constant, p : self.spec.size]  # of every class, in all of the past
+        rows = state.memory.decayed[-1, self.spec.constant, p::2]  # of every class, in all of the past
         seen = jnp.concatenate([jnp.ones(1, bool), rows > 0])
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
@@ -454,6 +462,10 @@ class Rounds:
         return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
 
 
+def _anew(is_so: Bool[Array, ""], state: PyTree, first: PyTree) -> PyTree:
+    return jax.tree.map(lambda now, start: jnp.where(is_so, start, now), state, first)
+
+
 def _block(blocks: Rows, index: Array) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
 
@@ -468,5 +480,10 @@ def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows
 
 
 def _join(features: Array, target: Array, constant: float) -> Array:
-    """Of (features, 1, targets, last known targets)."""
-    return jnp.concatenate([features, jnp.full(1, constant), target, target])
+    """Of (features, 1, and every target with its last known value)."""
+    return jnp.concatenate([features, jnp.full(1, constant), jnp.repeat(target, 2)])
+
+
+def _pairs(one: Float[Array, "rows outputs"], other: Float[Array, "rows outputs"]) -> Float[Array, "rows both"]:
+    """The two by turns, so that a further output stands at the end."""
+    return jnp.stack([one, other], axis=2).reshape(one.shape[0], -1)

@@ -51,7 +51,7 @@ class Specification(LearnerOptions):
 
     @property
     def kept(self) -> int:
-        """Entries of (z, last known target): what second moments are kept of."""
+        """Entries of (features, 1, and every target with its last known value): what second moments are kept of."""
         return self.size + self.outputs
 
     @property

@@ -189,8 +189,15 @@ def empty_target_range() -> TargetRange:
     return TargetRange(none + jnp.inf, none - jnp.inf, count + 0, count + 0)
 
 
-def plausible(range: TargetRange, target: Float[Array, " rows"]) -> tuple[Bool[Array, " rows"], Int[Array, ""]]:
-    """Which targets count: not those far from all before, unless they stay; and how many are far at the end."""
+class Plausible(NamedTuple):
+    """Which targets count: not those far from all before, unless they stay. Which have moved: far ones that count."""
+
+    counts: Bool[Array, " rows"]
+    moved: Bool[Array, " rows"]
+    far_at_end: Int[Array, ""]  # in a row
+
+
+def plausible(range: TargetRange, target: Float[Array, " rows"]) -> Plausible:
     known = ~jnp.isnan(target)
     lower, median, upper = _quartiles(target)
     middle, half = (range.low + range.high) / 2, (range.high - range.low) / 2
@@ -200,13 +207,15 @@ def plausible(range: TargetRange, target: Float[Array, " rows"]) -> tuple[Bool[A
     # Far ones in a row up to each row: all so far, less those up to the last that was not far.
     so_far = range.far + jnp.cumsum(far, dtype=jnp.int32)
     run = so_far - jax.lax.cummax(jnp.where(known & ~far, so_far, 0))
-    return known & (~far | (run >= STAYS)), run[-1]
+    moved = far & (run >= STAYS)
+    return Plausible(known & (~far | moved), moved, run[-1])
 
 
-def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Bool[Array, " rows"]]:
+def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Plausible]:
     """One block more, and which of its targets count."""
-    counts, far = plausible(range, target)
+    found = plausible(range, target)
+    counts = found.counts
     low = jnp.minimum(range.low, jnp.min(jnp.where(counts, target, jnp.inf)))
     high = jnp.maximum(range.high, jnp.max(jnp.where(counts, target, -jnp.inf)))
     blocks = range.blocks + jnp.any(counts).astype(jnp.int32)
-    return TargetRange(low, high, jnp.where(counts[-1], 0, far), blocks), counts
+    return TargetRange(low, high, jnp.where(counts[-1], 0, found.far_at_end), blocks), found
