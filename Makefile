@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test thorough check lint format numerics stress mutants bench bench-quick docs clean
+.PHONY: demo test thorough check lint format numerics stress faults mutants bench bench-quick docs clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
@@ -37,6 +37,14 @@ format: $(STAMP)
 # Twenty runs of a vmapped program of every estimator, each in a fresh process under a time limit.
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
+
+# Thirty runs on a Ray cluster of three nodes, in each of which a worker, a node or the driver is killed.
+faults: .venv/.ray
+	$(BIN)/python tests/faults.py
+
+.venv/.ray: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	@touch $@
 
 # Breaks the library on purpose in some 130 places and shows that a test notices each time (more than an hour).
 mutants: $(STAMP)

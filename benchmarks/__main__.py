@@ -15,7 +15,7 @@ import time
 
 from benchmarks import measure
 
-NAMES = ("study", "hypergradients", "functional", "smoothing", "scaling", "loop")
+NAMES = ("study", "hypergradients", "functional", "smoothing", "scaling", "loop", "workers")
 
 
 def run_one(name: str, quick: bool) -> None:

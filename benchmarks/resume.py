@@ -24,7 +24,7 @@ def run(folder: Path, how: str) -> None:
     """The study, from its last checkpoint on: "whole", "kill" to end without a word half-way, "resume" to insist on a
     checkpoint."""
     start_jax()
-    from smoothfbo.harness import runner
+    from smoothfbo.harness import chunks, runner
     from smoothfbo.harness.study import Progress, Run
     from smoothfbo.studies.cartpole.program import study
 
@@ -39,7 +39,7 @@ def run(folder: Path, how: str) -> None:
             os._exit(KILLED)
 
     seen: int | None = None
-    runner.CHECKPOINT_SHARE = 1.0  # as often as they take no more time than the rest
+    chunks.CHECKPOINT_SHARE = 1.0  # as often as they take no more time than the rest
     runner.execute(study(CONFIG), Run(CONFIG, folder, "python -m benchmarks.resume", on_progress))
 
 

@@ -101,9 +101,7 @@ def measure_table(table: Table, kind: str, rows: int, river_rows: int, folder: P
 
 def generated(features: np.ndarray, target: np.ndarray, **options: Any) -> tuple[tuple[str, ...], Any]:
     """The learner's outcome on numbers alone, without lags."""
-    spec = Specification(
-        features=features.shape[1], outputs=1, is_classification=False, windows=(4, 16, 64), **options
-    )
+    spec = Specification(features=features.shape[1], outputs=1, is_classification=False, windows=(4, 16, 64), **options)
     outcome = Learner(spec).process(Rows(features, target, np.r_[np.nan, target[:-1]]))
     return ("smoothfbo", *spec.reference_names), outcome
 
@@ -178,14 +176,33 @@ def ratios_of(cases: list[dict[str, Any]], title: str) -> list[measure.Ratio]:
     lines = []
     values = [case["ratio"] for case in cases]
     what = f"{title}: {len(cases)} tables"
-    lines.append(measure.Ratio(what, "SmoothFBO", "best fixed expert", geometric(values), min(values), max(values), "≤ 0.97"))
+    lines.append(
+        measure.Ratio(what, "SmoothFBO", "best fixed expert", geometric(values), min(values), max(values), "≤ 0.97")
+    )
     large = [case["ratio"] for case in cases if case["rows"] >= LARGE]
     if large:
-        lines.append(measure.Ratio(f"{title}: worst of {len(large)} with 1,000 rows", "SmoothFBO", "best fixed expert", max(large), min(large), max(large), "≤ 1.03"))
-    for key, name, goal in (("ratio_to_boa", "BOA on the same experts", "≤ 0.99"), ("ratio_to_river", "best of eight river models", "≤ 1.0")):
+        lines.append(
+            measure.Ratio(
+                f"{title}: worst of {len(large)} with 1,000 rows",
+                "SmoothFBO",
+                "best fixed expert",
+                max(large),
+                min(large),
+                max(large),
+                "≤ 1.03",
+            )
+        )
+    for key, name, goal in (
+        ("ratio_to_boa", "BOA on the same experts", "≤ 0.99"),
+        ("ratio_to_river", "best of eight river models", "≤ 1.0"),
+    ):
         found = [case[key] for case in cases if key in case]
         if found:
-            lines.append(measure.Ratio(f"{title}: {len(found)} tables", "SmoothFBO", name, geometric(found), min(found), max(found), goal))
+            lines.append(
+                measure.Ratio(
+                    f"{title}: {len(found)} tables", "SmoothFBO", name, geometric(found), min(found), max(found), goal
+                )
+            )
     return lines
 
 
@@ -219,7 +236,9 @@ def run(quick: bool, electricity: Path | None = None) -> measure.Result:
             lines.append(measure.Ratio(what, "SmoothFBO", "best fixed expert", *[case["ratio"]] * 3, "≤ 1.0"))
         if "event" in case:
             excess = case["excess of rows 500 to 1200 after"]
-            lines.append(measure.Ratio(f"{case['event']}: excess after 500 rows", "SmoothFBO", "", *[excess] * 3, "≤ 0.1"))
+            lines.append(
+                measure.Ratio(f"{case['event']}: excess after 500 rows", "SmoothFBO", "", *[excess] * 3, "≤ 0.1")
+            )
         if "noise" in case:
             what = f"false alarms, {case['rows']:,} rows, {case['noise']}"
             lines.append(measure.Ratio(what, "SmoothFBO", "", *[float(case["alarms"])] * 3, "≤ 1"))

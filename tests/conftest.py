@@ -1,5 +1,6 @@
 """Strict session: float64, no implicit dtype promotion, warnings are errors, jaxtyping checked at run time."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -39,6 +40,15 @@ settings.load_profile("default")
 # Files whose tests compile little: `make check` runs these.
 QUICK = {"test_algebra.py", "test_renamed.py", "test_bad_input.py", "test_store.py", "test_runner.py",
          "test_structure.py", "test_table.py"}  # fmt: skip
+
+
+# Tracing makes millions of objects that live: looking through them as often as Python does takes a third of the time.
+gc.set_threshold(200_000, 20, 100)
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):
@@ -88,7 +98,7 @@ def command(tmp_path_factory):
     def start(*arguments):
         return subprocess.Popen(
             [sys.executable, "-m", "smoothfbo", *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 
     return start

@@ -155,6 +155,8 @@ def aggregate(experts, targets, known, block):
         if columns == 1 and t % block == block - 1:
             for i in range(2):
                 kept = (1 - 1 / memories[i]) ** block
-                moments[i] = kept * moments[i] + sum((w * np.outer(e, e) for e, _, w in within), np.zeros((count, count)))
+                moments[i] = kept * moments[i] + sum(
+                    (w * np.outer(e, e) for e, _, w in within), np.zeros((count, count))
+                )
                 products[i] = kept * products[i] + sum((w * e * g for e, g, w in within), np.zeros(count))
     return np.array(out)

@@ -1,5 +1,6 @@
 """What the examples promise: they run as they stand. (The documents have tests of their own.)"""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,11 +11,12 @@ import numpy as np
 ROOT = Path(__file__).parent.parent
 
 
-def python(*arguments, cwd):
+def python(*arguments, cwd, env=None):
     """In a process of its own, as a user would, with warnings as errors."""
     result = subprocess.run(
-        [sys.executable, "-W", "error", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-W", "error", *map(str, arguments)],
+        cwd=cwd, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -32,3 +34,24 @@ def test_regularisation_is_learnt_where_it_belongs(tmp_path):
     assert losses[1] < 0.95 * losses[0]
     useful, useless = (np.fromstring(text, sep=" ") for text in re.findall(r"\[([^\]]+)\]", printed))
     assert useful.max() < 0.1 < 0.5 < useless.min()
+
+
+ON_FOUR = """
+import jax, jax.numpy as jnp, numpy as np
+from lanes_on_devices import lane, spread
+devices, seeds = jax.devices(), jnp.arange(8)
+assert len(devices) == 4
+losses = spread(lane, devices)(seeds)
+assert sorted(shard.device.id for shard in losses.addressable_shards) == [0, 1, 2, 3]
+assert [shard.data.shape for shard in losses.addressable_shards] == [(2,)] * 4
+np.testing.assert_allclose(losses, jax.jit(jax.vmap(lane))(seeds), rtol=1e-5)
+assert len(set(np.asarray(losses).tolist())) == 8
+"""
+
+
+def test_lanes_spread_over_four_devices_are_the_same_lanes(tmp_path):
+    environment = os.environ | {
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]),
+    }
+    python("-c", ON_FOUR, cwd=tmp_path, env=environment)

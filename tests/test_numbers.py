@@ -5,31 +5,18 @@ import json
 import re
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
+from stored_results import RESULTS, stored, text_of
 
 from smoothfbo.harness.methods import find
 from smoothfbo.harness.statistics import bootstrap, probability_of_improvement
 
-DOCS = Path(__file__).parent.parent / "docs"
-RESULTS = DOCS / "results"
 # Stored before a run said its version and a clean commit; each leaves this list when it is run again.
-UNSTATED = {"cartpole", "cartpole_appendix", "cartpole_hundred", "cartpole_window", "regression_paper"}
+UNSTATED = {"cartpole", "cartpole_appendix", "cartpole_hundred", "cartpole_window"}
 LARGEST = 500
-
-
-@cache
-def stored(name):
-    return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-@cache
-def text_of(page):
-    """The page on one line, without bold print."""
-    return " ".join((DOCS / page).read_text().replace("**", "").split())
 
 
 def group_of(name, method, environment="drifting", window=None):
@@ -203,13 +190,21 @@ def pooled(groups, metric):
     return {"mean": mean, "low": mean - half, "high": mean + half, "seeds": number}
 
 
+def all_groups(method):
+    """Of every file that has the method with the shipped settings, drifting."""
+    if method != "smooth-fbo":
+        files = ("cartpole", "cartpole_hundred", *(("cartpole_corrected",) if method == "vep" else ()))
+        return [group_of(name, method, window=1) for name in files]
+    files = ("cartpole", "cartpole_window", "cartpole_hundred")
+    ours = [group for group in stored("cartpole_remedies")["groups"] if group["run"] == "ours"]
+    return [group_of(name, method, window=100) for name in files] + ours
+
+
 @pytest.mark.parametrize("method", ["vep", "smooth-fbo", "fbo", "mle"])
 def test_all_seeds_together(method):
-    window = 100 if method == "smooth-fbo" else 1
-    files = ("cartpole", "cartpole_window", "cartpole_hundred") if window > 1 else ("cartpole", "cartpole_hundred")
-    groups = [group_of(name, method, window=window) for name in files]
+    groups = all_groups(method)
     averaged, newest = (pooled(groups, name) for name in ("final_return", "newest_return"))
-    label = find(method).label + (" (w = 100, θ = 0.4)" if window > 1 else "")
+    label = find(method).label + (" (w = 100, θ = 0.4)" if method == "smooth-fbo" else "")
     row = [
         label, str(averaged["seeds"]), with_interval(averaged, 1), f"{min(group['min'] for group in groups):.1f}",
         with_interval(newest), f"{min(group['newest']['min'] for group in groups):.1f}",
@@ -217,93 +212,17 @@ def test_all_seeds_together(method):
     assert f"| {' | '.join(row)} |" in text_of("studies/cartpole.md"), row
 
 
-# Regression
-
-
-def plus_minus(value):
-    return f"{value['mean']:.3g} ± {value['high'] - value['mean']:.1g}"
-
-
-def regression_group(method, window, drift="sinusoidal", rate=None):
-    base = stored("regression_paper")["base"]
-    wanted = {**base, "outer_rate": 0.0 if method == "uniform" else rate or base["outer_rate"]}
-    found = [
-        group
-        for group in stored("regression_paper")["groups"]
-        if (group["method"], group["window"], group["drift"], group["regime"]) == (method, window, drift, "default")
-        and all(group[name] == value for name, value in wanted.items())
-    ]
-    assert len(found) == 1, (method, window, len(found))
-    return found[0]["metrics"]
-
-
-REGRESSION = [
-    ("fbo", 1), ("smooth-fbo", 10), ("smooth-fbo", 100), ("smooth-fbo", 500), ("aid", 1), ("unrolled", 1),
-    ("smooth-unrolled", 100), ("uniform", 1), ("exact", 1),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("method", "window"), REGRESSION)
-def test_regression_table(method, window):
-    metrics = regression_group(method, window)
-    name = {
-        "unrolled": "unrolled",
-        "smooth-unrolled": "smoothed unrolled",
-        "uniform": "uniform weights",
-        "exact": "exact hypergradient",
-    }
-    cells = [plus_minus(metrics[key]) for key in ("cosine_used", "proxy")]
-    cells += [f"{metrics['variance']['mean']:.1e}".replace("e-0", "e-")]
-    cells += [plus_minus(metrics[key]) for key in ("regret_1", "excess")]
-    row = [name.get(method, find(method).label), "–" if method == "uniform" else str(window), *cells]
-    assert f"| {' | '.join(row)} |" in text_of("studies/regression.md"), row
-
-
-def claim_of(metric, window, drift="sinusoidal", measure="ratio"):
-    found = [
-        claim
-        for claim in stored("regression_paper")["claims"]
-        if (claim["metric"], claim["window"], claim["drift"]) == (metric, window, drift)
-        and claim["comparison"].startswith("against w = 1")
-        and claim["regime"] == "default"
-        and "outer_rate" not in claim
-        and claim["measure"].startswith(measure)
-    ]
-    return found[0]
-
-
-@pytest.mark.parametrize(
-    ("metric", "window", "drift", "form"),
-    [
-        ("proxy", 100, "sinusoidal", "w = 100: {:.3f} [{:.3f}, {:.3f}]"),
-        ("regret_1", 5, "sinusoidal", "w = 5: {:.3f} [{:.3f}, {:.3f}]"),
-        ("regret_1", 10, "sinusoidal", "10: {:.3f} [{:.3f}, {:.3f}]"),
-        ("regret_1", 500, "sinusoidal", "500: {:.2f} [{:.2f}, {:.2f}]"),
-        ("regret_100", 5, "sinusoidal", "w = 5: {:.3f} [{:.3f}, {:.3f}]"),
-        ("regret_100", 100, "sinusoidal", "100: {:.3f} [{:.3f}, {:.3f}]"),
-        ("regret_100", 500, "sinusoidal", "500: {:.2f} [{:.2f}, {:.2f}]"),
-        ("proxy", 100, "jumps", "the proxy at w = 100 is {:.3f} [{:.3f}, {:.3f}]"),
-    ],
-)
-def test_claims_about_the_window(metric, window, drift, form):
-    value = claim_of(metric, window, drift)["value"]
-    expected = form.format(*(value[end] for end in ("mean", "low", "high")))
-    assert expected in text_of("studies/regression.md"), expected
-
-
-def test_where_the_true_regret_falls():
-    verdicts = {
-        name: {window: claim_of(name, window)["verdict"] for window in (5, 10, 50, 100, 250, 500)}
-        for name in ("regret_1", "regret_100")
-    }
-    assert verdicts["regret_1"] == {5: "holds", 10: "holds", 50: "open", 100: "open", 250: "fails", 500: "fails"}
-    assert verdicts["regret_100"] == {5: "holds", 10: "holds", 50: "holds", 100: "holds", 250: "open", 500: "fails"}
-    page = text_of("studies/regression.md")
-    assert "BLR_1 falls | holds at w = 5 and 10, open at 50 and 100, fails at 250 and 500" in page
-    assert "BLR_100 falls | holds at w = 5 to 100, open at 250, fails at 500" in page
-    for window in (250, 500):
-        value = claim_of("cosine_used", window, "jumps", "cosine − 1")["value"]
-        assert f"by {value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]" in page
+def test_the_front_page():
+    """Its row about CartPole: all stored seeds, and the algorithm as written."""
+    fbo, mle = (f"{pooled(all_groups(name), 'final_return')['mean']:.0f}" for name in ("fbo", "mle"))
+    vep = with_interval(pooled(all_groups("vep"), "final_return"))
+    (written,) = [group for group in stored("cartpole_faithful")["groups"] if group["run"] == "faithful-average"]
+    three_of = " / ".join(f"{written[name]:.0f}" for name in ("max", "mean", "min"))
+    averaged = pooled(all_groups("smooth-fbo"), "final_return")
+    page = text_of("index.md")
+    assert f"mean last return is {with_interval(averaged)} on {averaged['seeds']} seeds" in page
+    assert f"above FBO ({fbo}) and MLE ({mle}), and not distinguishable from VEP ({vep})" in page
+    assert f"{three_of} over ten seeds" in page
 
 
 # The arena

@@ -48,6 +48,11 @@ def shapes(tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
 
 
+def one_of(samples: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
+    """The shapes of one sample."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), samples)
+
+
 def same_shapes(one: PyTree, other: PyTree) -> bool:
     """Whether two pytrees agree in structure, shapes and dtypes."""
     return jax.tree.structure(one) == jax.tree.structure(other) and all(

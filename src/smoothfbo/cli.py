@@ -87,7 +87,7 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
 def as_flags(message: str, entries: "dict[str, Entry]") -> str:
     """Errors name an option as Python does, in backticks; here it is a flag: `outer_rate` becomes --outer-rate."""
     options = {field.name for entry in entries.values() for field in dataclasses.fields(entry.config)}
-    options |= {"out", "preset", "tensorboard"}
+    options |= {"out", "preset", "tensorboard", "workers", "block"}
 
     def flag(found: re.Match[str]) -> str:
         return "--" + found[1].replace("_", "-") if found[1] in options else found[0]

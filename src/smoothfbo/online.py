@@ -173,7 +173,7 @@ class Online(eqx.Module):
         for path, leaf in checks.named_leaves(x, "x"):
             if not jnp.shape(leaf):
                 raise ValueError(f"{path} is a scalar; its first axis must be the samples. For one input: predictor.")
-        checks.abstract_call(predictor, "the inner function", x=jax.tree.map(lambda leaf: leaf[0], x))
+        checks.abstract_call(predictor, "the inner function", x=checks.one_of(x))
         return batched(predictor)(x)
 
 

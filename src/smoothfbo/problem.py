@@ -86,7 +86,7 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
         ("inner_loss", problem.inner_loss, data.inner),
         ("outer_loss", problem.outer_loss, data.outer),
     ):
-        x, y = jax.tree.map(lambda leaf: leaf[0], (samples.x, samples.y))
+        x, y = checks.one_of((samples.x, samples.y))
         value = checks.abstract_call(loss, name, outer=outer, prediction=prediction, x=x, y=y)
         if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not checks.is_floating(value):
             raise ValueError(
@@ -133,22 +133,19 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
         return
 
     # Random points over six decades and random directions: a loss such as v⁴ or Huber's is flat here and there, and
-    # the softmax is flat along (1, …, 1); only a loss that is flat everywhere is refused.
-    repeats = 1 + 2000 // samples.size
+    # the softmax is flat along (1, …, 1); only a loss that is flat everywhere is refused. NumPy draws them: nothing is
+    # compiled for it.
+    repeats, generator = 1 + 2000 // samples.size, np.random.default_rng(0)
 
-    def spread(key: Array, scale: float) -> PyTree:
-        keys = jax.random.split(key, len(jax.tree.leaves(prediction)))
-        leaves, structure = jax.tree.flatten(prediction)
-        draws = [
-            scale * jax.random.normal(k, (repeats, samples.size, *v.shape), v.dtype)
-            for k, v in zip(keys, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(structure, draws)
+    def spread(scale: float) -> PyTree:
+        shape = (repeats, samples.size)
+        return jax.tree.map(
+            lambda v: jnp.asarray(scale * generator.normal(size=(*shape, *v.shape)), v.dtype), prediction
+        )
 
-    for number, scale in enumerate((1.0, 0.01, 10.0, 100.0, 1000.0, 0.1)):
-        key_point, key_direction = jax.random.split(jax.random.key(number))
-        products = _curvatures(problem, outer, spread(key_point, scale), samples, spread(key_direction, 1.0))
-        if not checks.is_concrete(products) or any(np.any(leaf) for leaf in jax.tree.leaves(products)):
+    for scale in (1.0, 0.01, 10.0, 100.0, 1000.0, 0.1):
+        products = _curvatures(problem, outer, spread(scale), samples, spread(1.0))
+        if not checks.is_concrete(products) or any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(products)):
             break
     else:
         raise ValueError(

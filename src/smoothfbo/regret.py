@@ -240,13 +240,40 @@ def regret_bound(
     for Theorem 5.3, where α = 4/(5L) makes 2/α = 5L/2. Steps beyond 1/L are outside the theorems and refused, unless
     `allow_large_step`.
     """
-    checks.require_range(step, "step", 0.0, open_low=True)
-    if not allow_large_step and checks.is_concrete((step, smoothness)) and step * smoothness > 1 + 1e-12:
-        raise ValueError(
-            f"step={float(step):g} is larger than 1/L = {1 / float(smoothness):g}, for which the theorems are proved; "
-            "use a smaller step, or allow_large_step=True to see what the formula gives all the same."
-        )
+    _check_step(step, smoothness, allow_large_step)
     return 2 / step * (2 * rounds * objective_bound / window + variation) + error
+
+
+def descent_bound(
+    error: ArrayLike,
+    *,
+    step: Number,
+    smoothness: Number,
+    objective_bound: Number,
+    variation: ArrayLike,
+    rounds: int,
+    window: ArrayLike,
+    allow_large_step: bool = False,
+) -> Any:
+    """BLR_w(T) ≤ (2/α)(2Q + min(V_{1,T}, 2TQ/w)) + Γ_{T,w} on every path, for any step 0 < α ≤ 1/L and w ≤ T.
+
+    It is `regret_bound` with the sum of F_{t,w}(λ_t) − F_{t,w}(λ_{t+1}) counted more closely. Two neighbouring windows
+    differ by (F_t − F_{t−w})/w: at most 2Q/w, and V₁ in all; the ends and the zeros before round 0 add 2Q. `error` is Γ
+    or a bound of it; with `replayed_error` it is the bound for replayed windows.
+    """
+    _check_step(step, smoothness, allow_large_step)
+    drift = jnp.minimum(jnp.asarray(variation), 2 * rounds * objective_bound / window)
+    return 2 / step * (2 * objective_bound + drift) + error
+
+
+def replayed_error(*, rounds: int, window: Any, noise: Any) -> Any:
+    """Tσ²/w, a bound of E Γ_{T,w} for the last w losses evaluated at the current λ: there is no tracking term.
+
+    σ² bounds the *uniform* variance, w·E sup_λ‖ζ̄_t(λ)‖² ≤ σ² for the mean ζ̄_t(λ) of the noise in the window: λ_t
+    has seen the samples of the window but the newest, so the variance at a fixed λ is not enough. For noise that does
+    not depend on λ the two are the same.
+    """
+    return rounds * noise / window
 
 
 def oracle_error(*, rounds: int, window: Any, noise: Any, tracking: Any) -> Any:
@@ -257,6 +284,15 @@ def oracle_error(*, rounds: int, window: Any, noise: Any, tracking: Any) -> Any:
 def estimated_error(*, rounds: int, window: Any, noise: Any, bias: Any, tracking: Any) -> Any:
     """3Tσ_F²/w + 3B_T + 3D_{T,w}, a bound of E Γ_{T,w} for an estimated hypergradient   (Lemma 5.2)."""
     return 3 * rounds * noise / window + 3 * bias + 3 * tracking
+
+
+def _check_step(step: Number, smoothness: Number, allow_large_step: bool) -> None:
+    checks.require_range(step, "step", 0.0, open_low=True)
+    if not allow_large_step and checks.is_concrete((step, smoothness)) and step * smoothness > 1 + 1e-12:
+        raise ValueError(
+            f"step={float(step):g} is larger than 1/L = {1 / float(smoothness):g}, for which the theorems are proved; "
+            "use a smaller step, or allow_large_step=True to see what the formula gives all the same."
+        )
 
 
 def _rounds(values: PyTree) -> int:

@@ -51,7 +51,7 @@ def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction
     The values of λ, x and y must be known; a loss that does not index λ by its data costs no more than a trace.
     """
     samples = jax.tree.leaves((x, y))[0].shape[0]
-    zeros = jax.tree.map(lambda leaf: jnp.zeros((samples, *leaf.shape), leaf.dtype), prediction)
+    zeros = jax.tree.map(lambda leaf: np.zeros((samples, *leaf.shape), leaf.dtype), prediction)
     mapped = jax.vmap(loss, in_axes=(None, 0, 0, 0))
     found = flow(mapped, outer=outer, prediction=zeros, x=x, y=y)
     shapes = {str(each.equation.invars[0].aval.shape) for each in found.operations if _may_leave(each)}

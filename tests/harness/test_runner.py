@@ -14,7 +14,7 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import folders, lanes, runner, store
+from smoothfbo.harness import chunks, folders, lanes, store
 from smoothfbo.harness.checkpoints import Checkpoints
 from smoothfbo.harness.lanes import SpreadProgram
 
@@ -50,16 +50,16 @@ def test_lanes_are_what_one_lane_alone_would_be(complete):
             np.testing.assert_allclose(row.place, place, rtol=1e-6)
 
 
-@pytest.mark.parametrize("chunks", [1, 3, 4, 6])
-def test_a_run_that_died_goes_on_to_the_same_bits(complete, tmp_path, monkeypatch, chunks):
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+@pytest.mark.parametrize("number", [1, 3, 4, 6])
+def test_a_run_that_died_goes_on_to_the_same_bits(complete, tmp_path, monkeypatch, number):
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     folder = tmp_path / "run"
     with pytest.raises(Kill):
-        execute(toy(), folder, stop_after(chunks))
+        execute(toy(), folder, stop_after(number))
     assert not folders.is_finished(folder)
     seen = []
     execute(toy(), folder, lambda program, records: seen.append(records))
-    assert len(seen) <= 8 - (chunks - 1)
+    assert len(seen) <= 8 - (number - 1)
     same_results(complete, folder)
 
 
@@ -85,7 +85,7 @@ def leave_two_checkpoints(folder):
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(complete, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     places = leave_two_checkpoints(tmp_path / "run")
     damage(places[1])
     with pytest.warns(UserWarning, match=r"000002.npz is damaged .*trying the one before"):
@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(complete, tmp_path, m
 
 
 def test_without_an_intact_checkpoint_it_starts_again(complete, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     places = leave_two_checkpoints(tmp_path / "run")
     damage(places[0])
     places[1].write_bytes(places[1].read_bytes()[:100])
@@ -104,7 +104,7 @@ def test_without_an_intact_checkpoint_it_starts_again(complete, tmp_path, monkey
 
 
 def test_damaged_records_are_run_again(complete, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     leave_two_checkpoints(tmp_path / "run")
     (tmp_path / "run" / "progress" / "000" / "records-000001.npz").write_bytes(b"")
     with pytest.warns(UserWarning, match=r"records-000001.npz is damaged"):
@@ -187,7 +187,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tmp_path, monke
         "checkpoint": (Checkpoints, "save", lambda self, chunks, state: store.write(folder / "000001.npz", half)),
         "metrics": (pd.DataFrame, "to_parquet", lambda self, path, **kwargs: half(path)),
     }[where]
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     with monkeypatch.context() as patch:
         patch.setattr(*target)
         with pytest.raises(UsageError, match="cannot be written: No space left on device"):

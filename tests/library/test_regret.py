@@ -147,6 +147,12 @@ def test_bounds_have_the_constants_of_the_theorems():
     assert oracle == 2 * 100 * 0.5 / 4 + 2 * 7.0
     # 2L(2TQ/w + V) + 2Tσ²/w + 2D at α = 1/L
     assert regret.regret_bound(oracle, step=0.5, **known) == pytest.approx(2 * 2.0 * (2 * 100 * 3 / 4 + 5) + 39.0)
+    # 2L(2Q + min(V, 2TQ/w)) + Tσ²/w for replayed windows at α = 1/L; 2TQ/w = 150
+    replayed = regret.replayed_error(rounds=100, window=4, noise=0.5)
+    assert replayed == 12.5
+    assert regret.descent_bound(replayed, step=0.5, **known) == pytest.approx(2 * 2.0 * (6 + 5) + 12.5)
+    wild = known | {"variation": 1e3}
+    assert regret.descent_bound(0.0, step=0.25, **wild) == pytest.approx(4 * 2.0 * (6 + 150))
     estimated = regret.estimated_error(rounds=100, window=4, noise=0.5, bias=1.0, tracking=7.0)
     assert estimated == 3 * 100 * 0.5 / 4 + 3 + 21
     # (5L/2)(2TQ/w + V) + 3Tσ²/w + 3B + 3D at α = 4/(5L)
@@ -159,6 +165,8 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match=r"step=0.6 is larger than 1/L = 0.5, for which the theorems are proved"):
         regret.regret_bound(0.0, step=0.6, smoothness=2.0, **known)
     assert regret.regret_bound(0.0, step=0.6, smoothness=2.0, allow_large_step=True, **known) > 0
+    with pytest.raises(ValueError, match=r"step=0.6 is larger than 1/L = 0.5, for which the theorems are proved"):
+        regret.descent_bound(0.0, step=0.6, smoothness=2.0, **known)
     with pytest.raises(ValueError, match=r"step must be a number in \(0, inf\]"):
         regret.regret_bound(0.0, step=0.0, smoothness=2.0, **known)
     with pytest.raises(ValueError, match=r"window must be an integer >= 1, got window=0"):
@@ -194,6 +202,7 @@ def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
     blr = regret.regret(problem.gradient, outers, window, capacity=capacity)[-1]
     variation = regret.variation(problem.suprema(rounds))
     bound = 2 * smoothness * rounds * 2 / window.astype(start.dtype) + variation
+    closely = 4 * smoothness + jnp.minimum(variation, 4 * smoothness * rounds / window.astype(start.dtype))
     tracking = jnp.sum(regret.squared_norms(terms.tracking))
     whole = jnp.concatenate([outers, last[None]])
     return {
@@ -205,6 +214,19 @@ def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
         "movement": (tracking, smoothness**2 * regret.movement(outers, window, capacity=capacity)),
         "proxy": (regret.proxy(used)[-1], 2 * blr + 2 * gamma),
         "descent": (blr, 2 * smoothness / step * bound + gamma),
+        "telescoping, closely": (regret.telescoping(problem.objective, whole, window, capacity=capacity), closely),
+        "descent, closely": (
+            blr,
+            regret.descent_bound(
+                gamma,
+                step=step / smoothness,
+                smoothness=smoothness,
+                objective_bound=smoothness * 2,
+                variation=variation,
+                rounds=rounds,
+                window=window.astype(start.dtype),
+            ),
+        ),
     }
 
 

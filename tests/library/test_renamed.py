@@ -1,5 +1,7 @@
 """Names of before 1.0: each gives one line that says what to write now."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -46,6 +48,11 @@ def test_names(module, old, new):
         exec(f"from {module.__name__} import {old}", {})
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         module.nothing  # noqa: B018
+
+
+def test_a_module():
+    with pytest.raises(ImportError, match=r"^smoothfbo\.streams is called smoothfbo\.testbeds since version 1\.0\.$"):
+        importlib.import_module("smoothfbo.streams")
 
 
 def test_fields():

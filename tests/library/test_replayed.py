@@ -63,9 +63,10 @@ def test_several_windows_are_candidates_and_the_longest_is_the_gradient(key):
     call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, outer, state, data, key))
     for t in range(6):
         estimate, state = call(state, ridge_data(RIDGES[t]))
-    for window, candidate in zip((1, 2, 4), estimate.candidates, strict=True):
-        expected = joined(range(6 - window, 6)).hypergradient(np.asarray(outer))
-        np.testing.assert_allclose(candidate, expected, rtol=1e-9)
+    # a window of 1: the outer samples of the round alone, and the inner samples of the longest window
+    own = dataclasses.replace(joined(range(2, 6)), x_out=RIDGES[5].x_out, y_out=RIDGES[5].y_out)
+    for candidate, data in zip(estimate.candidates, (own, joined(range(4, 6)), joined(range(2, 6))), strict=True):
+        np.testing.assert_allclose(candidate, data.hypergradient(np.asarray(outer)), rtol=1e-9)
     np.testing.assert_array_equal(estimate.gradient, estimate.candidates[-1])
     theta = joined(range(2, 6)).solution(np.asarray(outer))
     np.testing.assert_allclose(state.inner.params, theta, rtol=1e-9)
@@ -75,7 +76,7 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
     """The mean outer loss on data not yet seen, recomputed in NumPy; on drifting targets short windows win."""
     estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 4))
     outer = np.array([0.3, -0.2, 0.1])
-    for drift, winner in ((0.0, None), (3.0, 0)):
+    for drift, winner in ((0.0, None), (3.0, 1)):
         ridges = [
             dataclasses.replace(ridge, y_in=ridge.y_in + drift * t, y_out=ridge.y_out + drift * t)
             for t, ridge in enumerate(RIDGES)
@@ -88,7 +89,7 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
             new = np.mean(outer_loss(outer, v, ridge.y_out[:, None]), axis=0)
             losses = new if losses is None else 0.9 * losses + 0.1 * new
             _, state = call(state, ridge_data(ridge))
-            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (1, 2, 4)]
+            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (4, 2, 4)]
             thetas = np.stack([joined(rounds).solution(outer) for rounds in kept])
         np.testing.assert_allclose(state.losses, losses, rtol=1e-9)
         best = int(np.argmin(losses))
@@ -108,6 +109,19 @@ def test_a_round_that_is_not_finite_is_skipped_and_not_kept(key):
     for t, rounds in {6: (3, 4, 6), 7: (4, 6, 7), 8: (6, 7, 8)}.items():
         expected = joined(rounds).hypergradient(np.asarray(info.outer[t]))
         np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-9)
+
+
+def test_rows_that_belong_together_stay_together(key):
+    """A point-wise adjoint needs inner and outer samples in the same rows, also beside longer windows."""
+    samples = ridge_data(RIDGES[0]).inner
+    data = sf.Data(samples, samples._replace(y=samples.x[:, 0]))
+    problem = sf.Problem(RIDGE_PROBLEM.inner_loss, lambda outer, v, x, y: 0.5 * (v - y) ** 2)
+    plain = sf.Functional(linear(), sf.PointwiseAdjoint())
+    outer, gradients = jnp.array([0.3, -0.2, 0.1]), []
+    for estimator in (plain, sf.Replayed(plain, (1, 2))):
+        state = estimator.init(problem, outer, data, key)
+        gradients.append(estimator(problem, outer, state, data, key)[0])
+    np.testing.assert_allclose(gradients[1].candidates[0], gradients[0].gradient, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("as_users_call")

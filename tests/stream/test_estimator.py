@@ -32,7 +32,7 @@ def one_by_one(model, x, y):
     return predictions
 
 
-def test_one_row_or_many_the_predictions_are_the_same_bits():
+def test_one_row_or_many_the_predictions_are_the_same():
     x, y = data()
     rows = one_by_one(StreamRegressor(**OPTIONS), x, y.tolist())
     many, frames = StreamRegressor(**OPTIONS), StreamRegressor(**OPTIONS)
@@ -40,9 +40,9 @@ def test_one_row_or_many_the_predictions_are_the_same_bits():
     for size in (3, 5, 40, 1, 100, 54):
         part = slice(at, at + size)
         if at:
-            assert many.predict(x[part])[0] == rows[at]
+            assert many.predict(x[part])[0] == pytest.approx(rows[at], rel=1e-12)
             named = frames.predict_many(frame[part])
-            assert named.iloc[0] == rows[at]
+            assert named.iloc[0] == many.predict(x[part])[0]
             assert named.index.equals(frame.index[part])
         many.partial_fit(x[part], y[part])
         frames.learn_many(frame[part], pd.Series(y)[part])
@@ -90,8 +90,7 @@ def test_probabilities_are_nearly_those_of_a_logistic_regression(classes, slope)
     assert shares.max() < 1
     np.testing.assert_array_equal(shares.argmax(axis=1), model.predict(x[3_000:]))
     right = LogisticRegression(C=100).fit(x[:3_000], y[:3_000]).predict_proba(x[3_000:])
-    # Of three classes, the one in the middle has small scores: a line has no more to give.
-    assert log_loss(y[3_000:], shares) < (1.05 if classes == 2 else 1.4) * log_loss(y[3_000:], right)
+    assert log_loss(y[3_000:], shares) < (1.05 if classes == 2 else 1.1) * log_loss(y[3_000:], right)
 
 
 def test_missing_features_are_allowed():
@@ -130,8 +129,8 @@ def test_mistakes_are_named():
         model.partial_fit(np.full((1, 3), np.inf), [1.0])
     with pytest.raises(ValueError, match="columns have no names"):
         model.predict_one({"a": 1.0})
-    with pytest.raises(ValueError, match="must be numbers"):
-        StreamRegressor().learn_one({"a": "red"}, 1.0)
+    with pytest.raises(ValueError, match="must be numbers, or text from the first row on"):
+        StreamRegressor().learn_one({"a": 1.0}, 1.0).learn_one({"a": "red"}, 1.0)
     with pytest.raises(ValueError, match="features must be finite"):
         StreamRegressor().learn_one({"a": float("inf")}, 1.0)
     with pytest.raises(ValueError, match="target must be finite"):

@@ -15,7 +15,9 @@ from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.units import empty_target_range, observe_target, plausible
 from smoothfbo.stream.rows import Rows
 
-SPEC = Specification(features=3, outputs=1, is_classification=False, block=8, rates=5, windows=(2,), lags=(2, 3), seasons=(3,))
+SPEC = Specification(
+    features=3, outputs=1, is_classification=False, block=8, rates=5, windows=(2,), lags=(2, 3), seasons=(3,)
+)
 
 
 def test_one_elimination_is_a_refit_after_every_row():
@@ -26,7 +28,9 @@ def test_one_elimination_is_a_refit_after_every_row():
     weight = random.uniform(0.2, 1, 12)
     moments = (past * weight[:, None]).T @ past + 0.1 * np.eye(3)
     products = (past * weight[:, None]).T @ past_y
-    found = predict_row_by_row(*map(jnp.asarray, (moments, products[None], x, np.where(known, y, np.nan)[:, None], known)))
+    found = predict_row_by_row(
+        *map(jnp.asarray, (moments, products[None], x, np.where(known, y, np.nan)[:, None], known))
+    )
     expected = reference.row_by_row(x, y, known, past, past_y, weight, 0.1)
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-10)
 

@@ -44,7 +44,7 @@ def predictions(frame, folder, entry="file", **options):
     finally:
         sys.stdin = before
     assert results.fault is None
-    return pd.concat(sink.tables, ignore_index=True).drop(columns=["target", "score_of_target"], errors="ignore")
+    return pd.concat(sink.tables, ignore_index=True).drop(columns=["target", "probability_of_target"], errors="ignore")
 
 
 def changed_after(frame, last_known):

@@ -17,7 +17,7 @@ from toy_study import Kill, stop_after
 import smoothfbo as sf
 from smoothfbo import cli
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import runner
+from smoothfbo.harness import chunks, runner
 from smoothfbo.harness.methods import is_known
 from smoothfbo.harness.statistics import rank_intervals, ratio_of_means
 from smoothfbo.harness.study import Run
@@ -279,7 +279,7 @@ def test_the_page_and_the_table_name_every_method(complete):
 
 
 def test_a_run_that_died_goes_on_without_its_plug_in_to_the_same_bits(complete, players, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     with pytest.raises(Kill):
         execute(tmp_path, players, stop_after(6))
     monkeypatch.setattr(plugins, "read", None)

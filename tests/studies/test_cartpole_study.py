@@ -15,7 +15,7 @@ from toy_study import execute
 from smoothfbo import cli
 from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import charts, commands, folders, runner, store
+from smoothfbo.harness import charts, chunks, commands, folders, store
 from smoothfbo.harness.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
 from smoothfbo.harness.study import Program
 from smoothfbo.studies.cartpole import measure
@@ -481,7 +481,7 @@ def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path, monkeypatch):
         methods=("smooth-fbo",), environment=("drifting",), steps=60, evaluate_every=10, episodes=2, seeds=2,
         averaged=0.5, random_steps=20, batch=8, capacity=64, window=(3,), q_hidden=(4,),
     )  # fmt: skip
-    monkeypatch.setattr(runner, "CHECKPOINT_SHARE", float("inf"))  # a checkpoint after every chunk
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", float("inf"))  # a checkpoint after every chunk
     done = []
 
     def on_progress(progress):

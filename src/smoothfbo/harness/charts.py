@@ -23,7 +23,7 @@ from matplotlib import pyplot as plt
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8b5a2b", "#555555", "#000000")
 MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
-MOST_IN_LEGEND_INSIDE = 8  # names; a longer legend stands beside the lines
+MOST_IN_LEGEND_INSIDE = 5  # names; a longer legend stands beside the lines
 MOST_ROWS = 9  # of a heat map with words; more make it taller
 LARGEST_RATIO = 4.0  # beyond it colours do not change
 RATIO_TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -1,5 +1,6 @@
 """What the command line can do with every entry: run it, resume it, report it. No jax until something runs."""
 
+import re
 import shlex
 import sys
 from dataclasses import dataclass, field, fields, make_dataclass
@@ -13,6 +14,8 @@ from smoothfbo.harness import console as screen
 from smoothfbo.harness import folders
 from smoothfbo.harness.requirements import require_known
 from smoothfbo.harness.study import Entry, Run
+from smoothfbo.harness.study import Report as StudyReport
+from smoothfbo.harness.workers.choice import choose
 
 FLAT = tyro.conf.arg(name="", prefix_name=False)  # options of a part without the part's name in front
 
@@ -31,6 +34,11 @@ class LaneOptions(RunOptions):
 
     tensorboard: bool = False
     """Also write TensorBoard files, into the folder's tensorboard/."""
+    workers: str | None = None
+    """Who runs the lanes: a number of local processes, auto (a running Ray cluster, or Ray on this machine) or
+    ray://HOST:PORT. Nothing: this process, or, for a folder that was begun with workers, the same again."""
+    block: int | None = None
+    """With workers: the most lanes that one of them runs at once. Nothing: as few blocks as keep all of them busy."""
 
 
 def arguments_of(entry: Entry, preset: str | None) -> tuple[type, dict[str, Any]]:
@@ -59,37 +67,75 @@ def run_parsed(entry: Entry, parsed: Any, command: str) -> int:
     config = entry.config(**{each.name: getattr(parsed.config, each.name) for each in fields(entry.config)})
     if entry.check is not None:
         entry.check(config, entry.presets.get(preset))
+    if entry.without_folder is not None and parsed.options.out is None:
+        status = entry.without_folder(config)
+        if status is not None:
+            return status
     folder = parsed.options.out or entry.default_folder(config, preset)
-    return run(entry, config, folder, command, tensorboard=getattr(parsed.options, "tensorboard", False))
+    choices = {each.name: getattr(parsed.options, each.name) for each in fields(parsed.options) if each.name != "out"}
+    return run(entry, config, folder, command, **choices)
 
 
-def run(entry: Entry, config: Any, folder: Path, command: str, *, tensorboard: bool = False) -> int:
+def run(
+    entry: Entry,
+    config: Any,
+    folder: Path,
+    command: str,
+    *,
+    tensorboard: bool = False,
+    workers: str | None = None,
+    block: int | None = None,
+) -> int:
     """Run or resume, with a progress bar, and show what came out; returns the exit status."""
-    screen.start_jax(cpu_only=entry.cpu_only)
+    if re.match(r"[a-z][a-z0-9+.-]+:/", str(folder)):
+        raise UsageError(f"`out` must be a folder on a disk (local, or shared by all nodes), not the address {folder}.")
+    chosen = choose(workers or folders.stored_workers(folder), block)
+    screen.start_jax(cpu_only=entry.cpu_only, is_driver=chosen is not None)
     console = screen.make_console()
-    was_finished = folders.is_finished(folder)
+    was_complete = folders.is_complete(folder)
     try:
         with (
             screen.warnings_as_lines(),
             screen.progress_bar(console) as show,
             screen.tensorboard(folder if tensorboard else None) as log,
         ):
-            entry.execute(Run(config, folder, command, show, log))
+            entry.execute(Run(config, folder, command, show, log, chosen))
     except (folders.Stopped, KeyboardInterrupt):
         print(f"smoothfbo: stopped; resume with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
         return 130
-    if was_finished:
+    if was_complete:
         screen.say(console, f"{folder} holds the finished run of this configuration; nothing was left to run.")
     report = entry.report()
     with console.status("drawing"):
-        page = report.build(folder)
+        page = _draw(report, folder)
     for line in report.as_text(folder):
         console.print(line, markup=not isinstance(line, str))  # words may hold anything, tables have colours
     screen.say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and the tables beside it)")
     status, line = report.outcome(folder)
     if line is not None:
         print(f"smoothfbo: {line}", file=sys.stderr)
-    return status
+    return max(status, _tell_missing(folder))
+
+
+def _draw(report: StudyReport, folder: Path) -> Path:
+    try:
+        return report.build(folder)
+    except Exception as error:
+        missing = folders.read_missing(folder)
+        if not missing:
+            raise
+        what = f"{folder} has no page: too much is missing"
+        raise UsageError(f"{what} ({missing[0]}); to try again: smoothfbo resume {folder}.") from error
+
+
+def _tell_missing(folder: Path) -> int:
+    """Lines on what the results do not have, because it failed; 1 if there is anything."""
+    missing = folders.read_missing(folder)
+    for line in missing:
+        print(f"smoothfbo: missing in {folder}: {line}.", file=sys.stderr)
+    if missing:
+        print(f"smoothfbo: to try again: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
+    return int(bool(missing))
 
 
 @dataclass(frozen=True)
@@ -98,12 +144,15 @@ class Resume:
 
     folder: tyro.conf.Positional[Path]
     """The folder of the run (what was given as --out)."""
+    workers: str | None = None
+    """For a run that was begun with workers: others than it had."""
 
     def run(self, entries: dict[str, Entry]) -> int:
         stored = folders.read_description(self.folder, tuple(entries))
         entry = entries[stored["experiment"]]
         config = folders.configuration(entry.config, stored["config"])
-        return run(entry, config, self.folder, stored["command"], tensorboard=(self.folder / "tensorboard").exists())
+        was_watched = (self.folder / "tensorboard").exists()
+        return run(entry, config, self.folder, stored["command"], tensorboard=was_watched, workers=self.workers)
 
 
 @dataclass(frozen=True)
@@ -131,7 +180,7 @@ class Report:
         console = screen.make_console()
         for page in self._pages(entries[names.pop()]):
             screen.say(console, f"Written: {page}")
-        return 0
+        return max(map(_tell_missing, self.folders))
 
     def _pages(self, entry: Entry) -> list[Path]:
         report = entry.report()
@@ -139,4 +188,4 @@ class Report:
             return [report.together(self.folders, self.out)]
         for folder in self.folders if report.refresh is not None else ():
             report.refresh(folder)  # pyright: ignore[reportOptionalCall]
-        return [report.build(folder) for folder in self.folders]
+        return [_draw(report, folder) for folder in self.folders]

@@ -25,8 +25,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def start_jax(*, cpu_only: bool = False) -> None:
-    """One host device per processor core, so that lanes fill all of them; must come before jax is imported."""
+def start_jax(*, cpu_only: bool = False, is_driver: bool = False) -> None:
+    """One host device per processor core, so that lanes fill all of them; must come before jax is imported.
+
+    The driver of workers leaves GPUs to them: all that it computes are the tables.
+    """
     if cpu_only:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     flag = "xla_force_host_platform_device_count"
@@ -36,6 +39,10 @@ def start_jax(*, cpu_only: bool = False) -> None:
     from smoothfbo.harness.lanes import use_compilation_cache
 
     use_compilation_cache()
+    if is_driver:
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # for this process alone: workers inherit the environment
 
 
 def make_console() -> "Console":

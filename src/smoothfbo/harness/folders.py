@@ -16,7 +16,12 @@ from smoothfbo import __version__
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import store
 
+MISSING = "missing.json"
 PACKAGES = ("smoothfbo", "jax", "jaxlib", "optax", "equinox", "numpy")
+
+
+class Busy(UsageError):
+    """Another process is at work in a folder."""
 
 
 class Stopped(Exception):
@@ -69,9 +74,37 @@ def claim(folder: Path, description: dict[str, Any]) -> None:
             warnings.warn(text, stacklevel=2)
 
 
+def stored_block_size(folder: Path) -> int | None:
+    """Lanes of a block of the run in a folder; None where its programs are whole."""
+    return (read_description(folder).get("workers") or {}).get("block")
+
+
+def stored_workers(folder: Path) -> str | None:
+    """What the option `workers` was when the run in a folder began."""
+    if not (folder / "config.json").exists():
+        return None
+    stored = store.read_json(folder / "config.json")
+    return (stored.get("workers") or {}).get("request") if isinstance(stored, dict) else None
+
+
 def is_finished(folder: Path) -> bool:
     """The summary is written last."""
     return (folder / "summary.json").exists()
+
+
+def is_complete(folder: Path) -> bool:
+    """Finished, with all its lanes."""
+    return is_finished(folder) and not (folder / MISSING).exists()
+
+
+def read_missing(folder: Path) -> list[str]:
+    """A sentence for every block of lanes that is not in the results, and why."""
+    path = folder / MISSING
+    return store.read_json(path)["missing"] if path.exists() else []
+
+
+def write_missing(folder: Path, missing: list[str]) -> None:
+    store.write_json(folder / MISSING, {"missing": missing})
 
 
 def write_summary(folder: Path, files: dict[str, Any]) -> None:
@@ -81,15 +114,15 @@ def write_summary(folder: Path, files: dict[str, Any]) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One process at a time in a folder."""
+def alone(folder: Path, wait: float = 0) -> Iterator[None]:
+    """One process at a time in a folder; others wait so many seconds for it."""
     from filelock import FileLock, Timeout
 
     try:
-        with FileLock(store.prepare(folder) / "lock", timeout=0):
+        with FileLock(store.prepare(folder) / "lock", timeout=wait):
             yield
     except Timeout:
-        raise UsageError(f"another process is running in {folder.parent}; wait for it, or stop it first.") from None
+        raise Busy(f"another process is running in {folder.parent}; wait for it, or stop it first.") from None
 
 
 def read_description(folder: Path, known: tuple[str, ...] | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from smoothfbo.harness import store
+from smoothfbo.harness import folders, store
 from smoothfbo.harness.charts import Chart, HeatMap, as_plotly, draw
 
 GOOD, BAD, OPEN = "good", "bad", "open"
@@ -83,6 +83,8 @@ def write_page(path: Path, page: Page) -> None:
     lead = "".join(_part(part, charts) for part in page.lead)
     body = "".join(_section(section, charts) for section in page.sections)
     data = json.dumps(charts, allow_nan=False).replace("<", "\\u003c")  # no tag of any kind, whatever a name holds
+    lost = folders.read_missing(path.parent)
+    missing = "".join(f'<p class="missing">Missing: {escape(text)}.</p>\n' for text in lost)
     # The library is the last thing but one, so that text and tables are there before four megabytes are read.
     text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -91,7 +93,7 @@ def write_page(path: Path, page: Page) -> None:
 <link rel="icon" href="data:,">
 <title>{escape(page.title)}</title><style>{_asset("page.css")}</style></head>
 <body><main><header><h1>{escape(page.title)}</h1><p class="result">{escape(page.result)}</p></header>
-{lead}<p class="setting">{escape(page.setting)}</p>
+{missing}{lead}<p class="setting">{escape(page.setting)}</p>
 {body}</main>
 <script id="charts" type="application/json">{data}</script>
 <script>{get_plotlyjs()}</script>

@@ -1,150 +1,127 @@
-"""Runs a study in compiled chunks, with progress, records and checkpoints between them; a killed run resumes."""
+"""Runs a study: its programs in this process, or blocks of their lanes in others; then tables and summary."""
 
 import contextlib
-import json
 import shutil
-import time
-import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
-import numpy as np
-import pandas as pd
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import folders, store
-from smoothfbo.harness.checkpoints import Checkpoints
+from smoothfbo.harness import chunks, folders, results
 from smoothfbo.harness.folders import Stopped
 from smoothfbo.harness.interruption import Interruption
-from smoothfbo.harness.lanes import SpreadProgram
-from smoothfbo.harness.study import Measured, Program, Progress, Run, Study
+from smoothfbo.harness.study import Progress, Run, Study
+from smoothfbo.harness.workers.base import Team
+from smoothfbo.harness.workers.blocks import Block, cut, size_for
+from smoothfbo.harness.workers.driver import StopFile, run_blocks
 
-CHECKPOINT_SHARE = 0.05  # of the time may go into checkpoints
+ORPHAN_SECONDS = 120.0  # that a worker waits for one that had its block before, and has not ended yet
 
 
 def execute(study: Study, run: Run) -> None:
     """Run what is not done yet and write the study's tables, arrays.npz and, last, summary.json."""
-    devices = [f"{device} ({device.device_kind})" for device in jax.devices()]
-    description = folders.describe(study.name, run.command, study.config, devices)
-    folders.claim(run.folder, description | dict(study.inputs))
     work = run.folder / "progress"
-    if folders.is_finished(run.folder):
-        shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
-        return
     precision = jax.enable_x64(True) if study.double else contextlib.nullcontext()
-    with folders.alone(work), precision:
-        _run_programs(study, run, work)
-        total = _lane_rounds(study)
-        run.on_progress(Progress("measuring", total, total, "rounds", compiling=True))
-        measured = [
-            study.measure(program, read_records(program, work / f"{index:03d}"))
-            for index, program in enumerate(study.programs)
-        ]
-        _write_results(study, run.folder, measured)
-    shutil.rmtree(work, ignore_errors=True)
+    if run.block is not None:
+        with precision:
+            _run_block(study, run, run.block, work)
+        return
+    with _team(run) as team:
+        size = _block_size(study, run, team)
+        description = folders.describe(study.name, run.command, study.config, _devices(run, team))
+        if run.workers is not None:
+            description["workers"] = {"request": run.workers.request, "block": size}
+        folders.claim(run.folder, description | dict(study.inputs))
+        if folders.is_complete(run.folder):
+            shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
+            return
+        with folders.alone(work), precision:
+            blocks = cut(study.programs, size)
+            missing = _run_here(blocks, run, work) if team is None else _run_elsewhere(blocks, run, work, team)
+            total = _lane_rounds(blocks)
+            run.on_progress(Progress("measuring", total, total, "rounds", compiling=True))
+            results.write(study, run.folder, blocks, missing)
+    if not missing:
+        shutil.rmtree(work, ignore_errors=True)
 
 
-def _lane_rounds(study: Study) -> int:
+def _team(run: Run) -> contextlib.AbstractContextManager[Team | None]:
+    """The workers, where there are any and something is left for them."""
+    if run.workers is None or folders.is_complete(run.folder):
+        return contextlib.nullcontext()
+    return run.workers.open(run.folder)
+
+
+def _devices(run: Run, team: Team | None) -> list[str]:
+    if team is not None:
+        return team.devices
+    if run.workers is not None:  # the run is complete: nothing more is computed on anything
+        return folders.read_description(run.folder)["devices"]
+    return [f"{device} ({device.device_kind})" for device in jax.devices()]
+
+
+def _block_size(study: Study, run: Run, team: Team | None) -> int | None:
+    """Lanes of a block, as the run in the folder began; None: whole programs."""
+    if run.workers is None:
+        return None
+    if not (run.folder / "config.json").exists():
+        assert team is not None
+        return run.workers.block or size_for(study.programs, team.blocks)
+    size = folders.stored_block_size(run.folder)
+    if run.workers.block not in (None, size):
+        what = "whole programs" if size is None else f"blocks of {size} lanes"
+        raise UsageError(
+            f"`block` {run.workers.block} does not fit: {run.folder} holds a run in {what}; leave the option out, or "
+            "give another folder."
+        )
+    return size
+
+
+def _lane_rounds(blocks: Sequence[Block]) -> int:
     """Rounds of all lanes together."""
-    return sum(len(program.lanes) * program.chunks * program.chunk for program in study.programs)
+    return sum(len(block.program.lanes) * block.program.chunks * block.program.chunk for block in blocks)
 
 
-def _run_programs(study: Study, run: Run, work: Path) -> None:
-    done, total = 0, _lane_rounds(study)
+def _run_here(blocks: Sequence[Block], run: Run, work: Path) -> dict[str, str]:
+    """All blocks in this process, one after the other. None can be missing: an error ends the run."""
+    done, total = 0, _lane_rounds(blocks)
     with Interruption() as interruption:
-        for index, program in enumerate(study.programs):
-            place = work / f"{index:03d}"
-            _claim_place(place, program)
-            done = _run_program(program, place, run, done, total, interruption)
+        for block in blocks:
+            place = work / block.name
+            chunks.claim_place(place, block.program)
+            done = chunks.run_program(block.program, place, run, done, total, interruption)
         if interruption.is_requested:
             raise Stopped
+    return {}
 
 
-def _write_results(study: Study, folder: Path, measured: list[Measured]) -> None:
-    names = dict.fromkeys(name for part in measured for name in part.tables)
-    tables = {
-        name: pd.concat([part.tables[name] for part in measured if name in part.tables], ignore_index=True)
-        for name in names
-    }
-    for name, table in tables.items():
-        store.write_table(folder / f"{name}.parquet", table)
-    arrays = {name: values for part in measured for name, values in part.arrays.items()}
-    if arrays:
-        store.write_arrays(folder / "arrays.npz", arrays)
-    folders.write_summary(folder, study.summarise(tables))
+def _run_elsewhere(blocks: Sequence[Block], run: Run, work: Path, team: Team) -> dict[str, str]:
+    """All blocks by workers; records are handed on once a program has all of them. Returns what is missing, and why."""
+
+    def is_left(block: Block) -> bool:
+        return chunks.records_until(work / block.name, block.program.chunks) < block.program.chunks
+
+    left = [block for block in blocks if is_left(block)]
+    missing = run_blocks(
+        blocks, left, work, team, lambda block: chunks.records_count(work / block.name), run.on_progress
+    )
+    for index in dict.fromkeys(block.index for block in left):
+        for program, records in results.joined([each for each in blocks if each.index == index], work, missing):
+            number = records["round"][0] // program.chunk
+            for chunk in range(program.chunks):
+                run.on_records(program, {name: values[:, number == chunk] for name, values in records.items()})
+    return missing
 
 
-def _claim_place(place: Path, program: Program) -> None:
-    """What is stored there must be of these lanes: another version of the software may order them otherwise."""
-    store.prepare(place)
-    content = json.loads(json.dumps({"name": program.name, "lanes": program.lanes}))
-    path = place / "program.json"
-    if path.exists() and store.read_json(path) != content:
-        raise UsageError(f"{place} holds records of other lanes (of another version?); give another folder.")
-    if not path.exists():
-        store.write_json(path, content)
-
-
-def read_records(program: Program, place: Path) -> dict[str, np.ndarray]:
-    """All records of a finished program, without the rounds beyond its end."""
-    chunks = [store.read_arrays(_records_file(place, chunk)) for chunk in range(program.chunks)]
-    records = {name: np.concatenate([chunk[name] for chunk in chunks], axis=1) for name in chunks[0]}
-    keep = records["round"][0] < program.rounds
-    return {name: values[:, keep] for name, values in records.items()}
-
-
-def _run_program(program: Program, place: Path, run: Run, before: int, total: int, interruption: Interruption) -> int:
-    """Returns the lane-rounds done so far, this program's included."""
-    per_chunk = len(program.lanes) * program.chunk
-    checkpoints = Checkpoints(place / "checkpoints")
-    if _records_until(place, program.chunks) == program.chunks:
-        return before + per_chunk * program.chunks
-    run.on_progress(Progress(f"compiling {program.name}", before, total, "rounds", compiling=True))
-    spread = SpreadProgram(program)
-    chunk, state = _resume(spread, checkpoints, place, program.chunks)
-    saved, cost = time.monotonic(), 0.0
-    while chunk < program.chunks:
-        state, records = spread.advance(state)
-        store.write_arrays(_records_file(place, chunk), records)
-        chunk += 1
-        run.on_records(program, records)
-        run.on_progress(Progress(program.name, before + per_chunk * chunk, total, "rounds"))
-        stopping = interruption.is_requested
-        if chunk < program.chunks and (stopping or time.monotonic() - saved > cost / CHECKPOINT_SHARE):
-            begin = time.monotonic()
-            checkpoints.save(chunk, spread.fetch(state))
-            saved = time.monotonic()
-            cost = saved - begin
-        if stopping:
-            raise Stopped
-    shutil.rmtree(checkpoints.folder, ignore_errors=True)
-    return before + per_chunk * program.chunks
-
-
-def _resume(spread: SpreadProgram, checkpoints: Checkpoints, place: Path, chunks: int) -> tuple[int, Any]:
-    """The newest intact checkpoint whose records are all there, or the start."""
-    recorded = _records_until(place, chunks)
-    for done, state in checkpoints.load(spread.shapes()):
-        if done <= recorded:
-            return done, spread.put(state)
-    return 0, spread.start()
-
-
-def _records_file(place: Path, chunk: int) -> Path:
-    return place / f"records-{chunk:06d}.npz"
-
-
-def _records_until(place: Path, chunks: int) -> int:
-    """How many chunks, from the first on, have their records; a file that cannot be read counts as missing."""
-    for chunk in range(chunks):
-        path = _records_file(place, chunk)
-        if not path.exists():
-            return chunk
-        try:
-            store.read_arrays(path)
-        except Exception as error:
-            why = store.reason(error.__cause__ or error)
-            warnings.warn(f"{path} is damaged ({why}); its rounds are run again", stacklevel=2)
-            return chunk
-    return chunks
+def _run_block(study: Study, run: Run, name: str, work: Path) -> None:
+    """One block, as a worker runs it."""
+    blocks = {block.name: block for block in cut(study.programs, folders.stored_block_size(run.folder))}
+    if name not in blocks:
+        raise UsageError(f"{run.folder} has no block {name} (is it of another version?).")
+    block, place, stop = blocks[name], work / name, StopFile(work)
+    if stop.is_requested:
+        raise Stopped
+    with folders.alone(place, ORPHAN_SECONDS):
+        chunks.claim_place(place, block.program)
+        chunks.run_program(block.program, place, run, 0, _lane_rounds([block]), stop)

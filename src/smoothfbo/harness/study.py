@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Array, PyTree
 
+    from smoothfbo.harness.workers.base import Workers
+
 
 @dataclass(frozen=True)
 class Program:
@@ -94,7 +96,9 @@ class Progress(NamedTuple):
 class Run(NamedTuple):
     """One run of an entry: what to run, where, and who is told how it goes.
 
-    `on_records` takes the records of every chunk of a program, for TensorBoard.
+    - `on_records` takes the records of every chunk of a program, for TensorBoard.
+    - `workers` run it in blocks of lanes, in other processes; None: all of it in this process.
+    - `block`: this process is one of those workers, and runs this block alone.
     """
 
     config: Any
@@ -102,6 +106,8 @@ class Run(NamedTuple):
     command: str
     on_progress: Callable[[Progress], None]
     on_records: Callable[[Program, dict[str, np.ndarray]], None] = lambda program, records: None  # noqa: ARG005
+    workers: "Workers | None" = None
+    block: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -139,6 +145,7 @@ class Entry:
     - `arguments`: the dataclass that the command line parses, where it is not `config` itself.
     - `check`: refuses a configuration that makes no sense beside its preset.
     - `folder`: the default folder of a run, from the configuration and the preset.
+    - `without_folder`: runs a configuration that writes no folder and returns the exit status; None for all others.
     - `has_lanes`: whether there are records for TensorBoard; `cpu_only`: whether a GPU would be of no use.
     """
 
@@ -151,6 +158,7 @@ class Entry:
     arguments: type | None = None
     check: Callable[[Any, Any], None] | None = None
     folder: Callable[[Any, str], Path] | None = None
+    without_folder: Callable[[Any], int | None] | None = None
     has_lanes: bool = True
     cpu_only: bool = False
 

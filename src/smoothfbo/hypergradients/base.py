@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
       a = 0; NaN: no adjoint.
     - `converged`: whether every residual that there is is at most `TOLERANCE`, and `ConjugateGradient` reached its
       own tolerance. An `Oracle` has none, and says True.
-    - `candidates`: gradients of the round made in several ways, the first from its own data alone, for optimisers that
-      choose among them (`adaptive_steps`); None: there is only `gradient`.
+    - `candidates`: gradients of the round made in several ways, the first from its own outer samples alone, for
+      optimisers that choose among them (`adaptive_steps`); None: there is only `gradient`.
     """
 
     gradient: PyTree
@@ -49,6 +49,11 @@ class Estimate(NamedTuple):
 
 class AbstractEstimator(eqx.Module):
     """Maps (problem, λ_t, warm state, data of round t) to an estimate of ∇F_t(λ_t) and the next warm state."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether inner and outer samples must be the same, row by row."""
+        return False
 
     @abstractmethod
     def init(self, problem: Any, outer: PyTree, data: Any, key: PRNGKeyArray) -> PyTree:
@@ -117,9 +122,8 @@ def _check_traps(inner: AbstractFunction, problem: Problem, outer: PyTree, predi
         ("outer_loss", problem.outer_loss, data.outer),
     ):
         if is_default:
-            x, y = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), (samples.x, samples.y))
-            value = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), prediction)
-            traps.check_broadcast(loss, name, outer, value, x, y)
+            x, y = checks.one_of((samples.x, samples.y))
+            traps.check_broadcast(loss, name, outer, prediction, x, y)
         if checks.is_concrete((outer, samples, problem)):
             traps.check_indices(loss, name, outer, prediction, samples.x, samples.y)
 
@@ -127,7 +131,7 @@ def _check_traps(inner: AbstractFunction, problem: Problem, outer: PyTree, predi
 def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem, outer: PyTree, data: Data) -> PyTree:
     """Raise if the data of a round do not fit; return the shape of a prediction. Costs nothing once compiled."""
     check_data(data)
-    x, x_outer = (jax.tree.map(lambda leaf: leaf[0], samples.x) for samples in (data.inner, data.outer))
+    x, x_outer = checks.one_of((data.inner.x, data.outer.x))
     if not checks.same_shapes(x, x_outer):
         raise ValueError(
             "data.inner.x and data.outer.x must hold inputs of the same form, because the inner function is "

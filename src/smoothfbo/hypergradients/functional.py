@@ -106,6 +106,10 @@ class Functional(AbstractInnerEstimator):
             self.correction.init(module, x, prediction, data, jax.random.fold_in(key_adjoint, 1)),
         )
 
+    @property
+    def paired(self) -> bool:
+        return self.adjoint.paired or self.correction.paired
+
     def predictor(self, state: FunctionalState) -> Callable[[PyTree], PyTree]:
         return self.correction.predictor(self.inner.bind(state.inner.params), state.correction)
 
@@ -114,8 +118,7 @@ class Functional(AbstractInnerEstimator):
     ) -> tuple[Estimate, FunctionalState]:
         check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_adjoint, key_final = jax.random.split(key, 3)
-        paired = self.adjoint.paired or self.correction.paired
-        final = final_data(data, self.batch_size, key_final, paired=paired)
+        final = final_data(data, self.batch_size, key_final, paired=self.paired)
 
         inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
         module = self.inner.bind(inner.params)

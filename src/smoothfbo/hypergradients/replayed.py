@@ -43,8 +43,10 @@ class Replayed(AbstractEstimator):
 
     Several windows, e.g. (1, 4, 16), give one estimate each, with warm states of their own. `gradient` is that of the
     longest window; all of them are the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use.
-    Predictions are those of the inner function that had the smallest outer loss in the last ten rounds or so, each time
-    on outer samples that it had not seen.
+    Beside longer ones, a window of 1 means the *outer* samples of the round alone, which judge λ; its inner samples are
+    those of the longest window, because a single round may not determine ĥ. (Where inner and outer samples are the same
+    rows, as for `PointwiseAdjoint`, it means both.) Predictions are those of the inner function that had the smallest
+    outer loss in the last ten rounds or so, each time on outer samples that it had not seen.
 
     **Arguments:**
 
@@ -73,7 +75,7 @@ class Replayed(AbstractEstimator):
             raise ValueError(f"window must be an integer or several in increasing order, got window={window!r}.")
         if len(windows) > 1 and windows[0] != 1:
             raise ValueError(
-                f"Of several windows the first must be 1, got window={window!r}: the round's own data judge the others."
+                f"Of several windows the first must be 1, got window={window!r}: what is new judges the others."
             )
         self.estimator, self.windows = estimator, windows
 
@@ -110,9 +112,11 @@ class Replayed(AbstractEstimator):
         keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
         estimates, warm = [], []
         for window, each, key_of_window in zip(self.windows, state.estimators, keys, strict=True):
-            ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(state.rounds + 1, window)
-            rows = (slot - ages) % slots
-            replayed = data if window == 1 else jax.tree.map(lambda kept, rows=rows: _joined(kept[rows]), history)
+            replayed = data
+            if window > 1:
+                replayed = _last(history, window, slot, state.rounds)
+            elif slots > 1 and not self.estimator.paired:
+                replayed = Data(_last(history.inner, slots, slot, state.rounds), data.outer)
             estimate, following = self.estimator(problem, outer, each, replayed, key_of_window)
             estimates.append(estimate)
             warm.append(following)
@@ -166,6 +170,12 @@ class _Chosen(eqx.Module):
         return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.index], *values)
 
 
-def _joined(rounds: Array) -> Array:
-    """The samples of several rounds along one axis."""
-    return rounds.reshape(-1, *rounds.shape[2:])
+def _last(history: PyTree, window: int, slot: Int[Array, ""], rounds: Int[Array, ""]) -> PyTree:
+    """The samples of the last rounds along one axis: `slot` holds the newest, before which there were `rounds`."""
+    ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(rounds + 1, window)
+
+    def joined(kept: Array) -> Array:
+        chosen = kept[(slot - ages) % len(kept)]
+        return chosen.reshape(-1, *chosen.shape[2:])
+
+    return jax.tree.map(joined, history)

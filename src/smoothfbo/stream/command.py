@@ -1,5 +1,6 @@
 """`smoothfbo stream`. No jax here until something runs."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,18 @@ def default_folder(config: Any, preset: str = "") -> Path:
     return Path(f"out/stream-{Path(name).stem or 'data'}")
 
 
+def _live(config: Any) -> int | None:
+    """Rows answered on standard output, which then is for nothing else."""
+    if config.live is None:
+        return None
+    from smoothfbo.harness.console import start_jax
+
+    start_jax(cpu_only=True)
+    from smoothfbo.stream.live import run_live
+
+    return run_live(config, lambda line: print(f"smoothfbo: {line}", file=sys.stderr, flush=True))
+
+
 def _execute(run: Run) -> None:
     from smoothfbo.stream.run import execute
 
@@ -42,6 +55,7 @@ ENTRY = Entry(
     config=StreamConfig,
     execute=_execute,
     report=_report,
+    without_folder=_live,
     arguments=Arguments,
     folder=default_folder,
     has_lanes=False,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.options import LearnerOptions, default_block, require, require_choice, require_integer
+from smoothfbo.stream.options import LearnerOptions, default_block, is_number, require, require_choice, require_integer
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,22 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class StreamConfig(LearnerOptions, TableOptions):
+class LiveOptions:
+    """How rows are answered that arrive one after the other, and what becomes of those that cannot be read."""
+
+    live: Literal["json", "csv"] | None = None
+    """Print each prediction as its row arrives, a line each; no folder is written. A row without a target is answered
+    at once and learnt when it comes again with its target."""
+    save_every: float = 5.0
+    """Live: seconds between two versions of the state."""
+    predict_only: bool = False
+    """Predict by what is in the state, and learn nothing; the state stays as it is."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """A row that cannot be read: stop, or leave it out and count it."""
+
+
+@dataclass(frozen=True)
+class StreamConfig(LearnerOptions, LiveOptions, TableOptions):
     """Go through a table in time order, predict every row before its target is used, and learn how much past to trust.
 
     Rows are taken in blocks. The predictor is fitted to all earlier blocks, weighted by a mixture of forgetting rates;
@@ -57,6 +72,13 @@ class StreamConfig(LearnerOptions, TableOptions):
         if self.task is not None:
             require_choice("task", self.task, ("regression", "classification"))
         require_choice("missing", self.missing, ("impute", "error"))
+        require_choice("on_error", self.on_error, ("stop", "skip"))
+        if self.live is not None:
+            require_choice("live", self.live, ("json", "csv"))
+            require(not self.sort, "live", self.live, "left out where a file is sorted")
+        require(is_number(self.save_every) and self.save_every > 0, "save_every", self.save_every, "positive")
+        if self.predict_only and self.state is None:
+            raise UsageError("`predict_only` needs a learner: give its file as `state`.")
         require_integer("lags", self.lags, 0, 1000)
         for lag in self.extra_lags:
             require(lag > self.lags, "extra_lags", lag, f"integers above lags = {self.lags}")

@@ -1,5 +1,7 @@
 """The learner as an estimator: one row at a time (river's convention) or in batches (scikit-learn's)."""
 
+import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.errors import UsageError
+from smoothfbo.stream.frames import FrameEncoder
 from smoothfbo.stream.learner import files
+from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.single import LinearFit
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.rows import Rows
@@ -18,7 +23,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_X_y, validate_data
 except ImportError as error:
     raise ImportError(
         "StreamRegressor and StreamClassifier need scikit-learn 1.6: pip install 'smoothfbo[experiments]'."
@@ -37,6 +42,7 @@ class _StreamEstimator(BaseEstimator, ABC):
     _is_classification: bool
     _supervised = True  # what river asks of a model that learns from targets
     classes_: Any
+    encoder_: FrameEncoder | None
 
     def __init__(
         self,
@@ -73,26 +79,22 @@ class _StreamEstimator(BaseEstimator, ABC):
 
     # scikit-learn's convention
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Start anew and go through the rows in their order, which is taken as the order of time."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        return self.partial_fit(X, y)
+        return self.partial_fit(X, y, sample_weight=sample_weight)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
-        """Go on with further rows. `classes` may name classes that come later; others are added as they appear."""
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            reset=not self._is_started,
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            y_numeric=not self._is_classification,
-        )
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
+        """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
+
+        `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory.
+        """
+        X, y = self._checked_rows(X, y)
         if self._is_classification:
             check_classification_targets(y)
-        self._learn(X, self._encode(y, classes))
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        self._learn(X, self._encode(y, classes), weight)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -102,28 +104,36 @@ class _StreamEstimator(BaseEstimator, ABC):
 
     # river's convention
 
-    def learn_one(self, x: Mapping[Any, Any], y: Any) -> Any:
-        """Learn from one row; the predictor changes whenever a block is full."""
-        if not self._is_classification and np.isinf(y):
+    def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> Any:
+        """Learn from one row, whose weight is w; the predictor changes whenever a block is full."""
+        if not self._is_classification and math.isinf(y):
             raise ValueError(f"The target must be finite, or NaN where it is missing, got {y!r}.")
-        self._learn(self._row(x), self._encode(np.array([y]), None))
+        self._learn(self._row(x), self._encode(np.array([y]), None), None if w == 1 else np.array([w], np.float64))
         return self
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
         """The prediction for one row; 0.0, or None for a class, if nothing was learnt. New features do not count."""
         if not self._is_started:
             return None if self._is_classification else 0.0
-        return self._decode(self._outcome(self._row(x)))[0].item()
+        return self._one(self._row(x))
 
-    def learn_many(self, X: Any, y: Any) -> Any:
-        """Learn from the rows of a data frame."""
-        return self.partial_fit(X, np.asarray(y))
+    def _one(self, row: np.ndarray) -> Any:
+        return self._decode(self._outcome(row))[0].item()
+
+    def learn_many(self, X: Any, y: Any, w: Any = None) -> Any:
+        """Learn from the rows of a data frame, which may have weights."""
+        return self.partial_fit(X, np.asarray(y), sample_weight=w)
 
     def predict_many(self, X: Any) -> Any:
         """A pandas Series of predictions for the rows of a data frame."""
         import pandas as pd
 
         return pd.Series(self.predict(X), index=X.index)
+
+    def clone(self, new_params: Mapping[str, Any] | None = None, include_attributes: bool = False) -> Any:
+        """A copy that has learnt nothing, or all that this one has, with some parameters changed."""
+        other = copy.deepcopy(self) if include_attributes else type(self)(**self.get_params())
+        return other.set_params(**(new_params or {}))
 
     # the learner
 
@@ -133,6 +143,34 @@ class _StreamEstimator(BaseEstimator, ABC):
         self._require_started()
         logits = np.asarray(self.learner_.state.learners.outer[0])
         return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The present linear fit, in the units of the features: of the target, or (classes × features) of the scores.
+
+        A text column has an entry for each level; see `get_feature_names_out`. For classes, the scores are fitted to
+        indicators, before they become probabilities.
+        """
+        return self._of_classes(self._fit().coefficients, 0.0)
+
+    @property
+    def intercept_(self) -> Any:
+        """What the linear fit gives where all features are 0."""
+        return self._of_classes(self._fit().intercepts, 1.0)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """The names of the encoded features, in the order of `coef_`; empty for levels that have not come yet."""
+        del input_features
+        self._require_started()
+        if self.encoder_ is not None:
+            return np.array(self.encoder_.feature_names, dtype=object)
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
+        return np.array(names, dtype=object)
+
+    def _fit(self) -> LinearFit:
+        if not self._is_started or self.learner_.spec.is_network:
+            raise AttributeError("There are coefficients once it has learnt, with the linear predictor.")
+        return self.learner_.linear_fit()
 
     def save(self, path: str | Path) -> None:
         """The whole estimator in one file of plain arrays."""
@@ -145,6 +183,7 @@ class _StreamEstimator(BaseEstimator, ABC):
             "feature_names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
             "previous": self.previous_,
             "columns": self.n_features_in_,
+            "encoder": None if self.encoder_ is None else self.encoder_.state(),
         }
         files.save(Path(path), self.learner_, content)
 
@@ -157,6 +196,7 @@ class _StreamEstimator(BaseEstimator, ABC):
         self = cls(**content["parameters"])
         self.learner_, self.features_ = learner, content["features"]
         self.previous_, self.n_features_in_ = content["previous"], content["columns"]
+        self.encoder_ = None if content["encoder"] is None else FrameEncoder(**content["encoder"])
         if content["feature_names"] is not None:
             self.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         if cls._is_classification:
@@ -177,8 +217,27 @@ class _StreamEstimator(BaseEstimator, ABC):
             )
 
     def _checked(self, X: Any) -> np.ndarray:
+        if self.encoder_ is not None and hasattr(X, "columns"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self._encoded(X)
         checked: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         return checked
+
+    def _checked_rows(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers and targets; text columns of a data frame are encoded."""
+        is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
+        if not self._is_started:
+            self.encoder_ = FrameEncoder.of_frame(X) if is_frame else None
+        options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        numeric = not self._is_classification
+        if self.encoder_ is None or not is_frame:
+            checked: Any = validate_data(self, X, y, reset=not self._is_started, y_numeric=numeric, **options)
+            return checked
+        validate_data(self, X, reset=not self._is_started, skip_check_array=True)
+        return check_X_y(self._encoded(X), y, y_numeric=numeric, **options)
+
+    def _encoded(self, frame: Any) -> np.ndarray:
+        return _finite(self.encoder_.frame(frame), "the data frame")  # pyright: ignore[reportOptionalMemberAccess]
 
     def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
         """The features of a mapping in a fixed order: that of the first frame, or sorted; what is missing is NaN."""
@@ -189,22 +248,25 @@ class _StreamEstimator(BaseEstimator, ABC):
                 raise ValueError("It learnt from arrays, whose columns have no names; go on with arrays.")
             else:
                 self.features_ = sorted(x, key=str)
-        values = [x.get(name) for name in self.features_ or ()]
+                self.encoder_ = FrameEncoder.of_row(self.features_, x)
         try:
-            row = np.array([[np.nan if value is None else float(value) for value in values]])
+            if self.encoder_ is not None:
+                return _finite(self.encoder_.row(x), dict(x))
+            values = [x.get(name) for name in self.features_ or ()]
+            row = np.array([[math.nan if value is None else float(value) for value in values]])
         except (TypeError, ValueError) as error:
-            raise ValueError(f"All features must be numbers, got {dict(x)!r}.") from error
-        if np.isinf(row).any():
-            raise ValueError(f"All features must be finite, or missing, got {dict(x)!r}.")
-        return row
+            raise ValueError(f"Features must be numbers, or text from the first row on, got {dict(x)!r}.") from error
+        return _finite(row, dict(x))
 
-    def _learn(self, X: np.ndarray, y: np.ndarray) -> None:
+    def _learn(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> None:
+        if weight is not None and not ((weight >= 0) & (weight < np.inf)).all():
+            raise ValueError(f"Weights must be finite and not negative, got {weight[~(weight >= 0)][:1]}.")
         if not self._is_started:
             self._start(X)
         if X.shape[1] != self.learner_.spec.features:
             raise ValueError(f"X has {X.shape[1]} features, but it learnt with {self.learner_.spec.features}.")
         known = np.concatenate([[np.nan if self.previous_ is None else self.previous_], y])
-        self.learner_.learn(Rows(X, y, known[:-1]))
+        self.learner_.learn(Rows(X, y, known[:-1]), weight)
         self.previous_ = float(known[-1])
 
     def _start(self, X: np.ndarray) -> None:
@@ -218,7 +280,8 @@ class _StreamEstimator(BaseEstimator, ABC):
         )
         self.learner_ = Learner(spec)
         self.previous_: float | None = None
-        self.n_features_in_ = X.shape[1]
+        self.encoder_ = vars(self).get("encoder_")
+        self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
         self.features_ = vars(self).get("features_")
         if self.features_ is not None and all(isinstance(name, str) for name in self.features_):
             self.feature_names_in_ = np.array(self.features_, dtype=object)
@@ -235,6 +298,16 @@ class _StreamEstimator(BaseEstimator, ABC):
     @abstractmethod
     def _decode(self, outcome: Outcome) -> np.ndarray:
         """The learner's predictions as targets."""
+
+    @abstractmethod
+    def _of_classes(self, values: np.ndarray, first: float) -> Any:
+        """Something of the fit, whose first axis is over outputs, by class. The first class has `first` − Σ others."""
+
+
+def _finite(values: np.ndarray, source: object) -> np.ndarray:
+    if np.isinf(values).any():
+        raise ValueError(f"All features must be finite, or missing, got {source!r}.")
+    return values
 
 
 class StreamRegressor(RegressorMixin, _StreamEstimator):
@@ -266,6 +339,22 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
     def _decode(self, outcome: Outcome) -> np.ndarray:
         return outcome.predictions[0]
 
+    def predict_interval(self, X: Any, level: float = 0.8) -> np.ndarray:
+        """Rows × 2: where the part `level` of the targets lies, by adaptive conformal prediction; 0.5, 0.8 or 0.95.
+
+        The part holds on average over rows that are predicted and then learnt, whatever the data do; see
+        `smoothfbo.stream.learner.intervals`. NaN before two rows were learnt.
+        """
+        if level not in LEVELS:
+            raise ValueError(f"`level` must be one of {', '.join(map(str, LEVELS))}, got {level!r}.")
+        self._require_started()
+        bands: Any = self._outcome(self._checked(X)).bands
+        return bands[:, LEVELS.index(level)]
+
+    def _of_classes(self, values: np.ndarray, first: float) -> Any:
+        del first
+        return values[0]
+
 
 class StreamClassifier(ClassifierMixin, _StreamEstimator):
     """Classification on a drifting stream, by a linear fit to the classes' indicators whose memory is learnt.
@@ -291,10 +380,7 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
     _is_classification = True
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """softmax(τ · scores) over all classes; τ is fitted to the rows that were predicted before they were learnt.
-
-        No probability is exactly 0 or 1.
-        """
+        """Of all classes, fitted to the rows that were predicted before they were learnt; none is exactly 0 or 1."""
         self._require_started()
         return self._probabilities(self._outcome(self._checked(X)))
 
@@ -305,12 +391,10 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
         return dict(zip(self.classes_.tolist(), values, strict=True))
 
     def _probabilities(self, outcome: Outcome) -> np.ndarray:
-        scores = np.zeros((len(outcome.scores), len(self.classes_)))  # 0 for a class that was not learnt yet
-        width = min(scores.shape[1], outcome.scores.shape[1])
-        scores[:, :width] = outcome.scores[:, :width]
-        logits = self.learner_.sharpness * scores
-        parts = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares = parts / parts.sum(axis=1, keepdims=True)
+        shares = np.zeros((len(outcome.scores), len(self.classes_)))  # there may be room for more, or fewer
+        width = min(shares.shape[1], outcome.scores.shape[1])
+        shares[:, :width] = outcome.scores[:, :width]
+        shares /= shares.sum(axis=1, keepdims=True)
         return (1 - LEAST_DOUBT) * shares + LEAST_DOUBT / len(self.classes_)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
@@ -319,6 +403,9 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
         self.classes_ = seen if known is None else np.concatenate([known, np.setdiff1d(seen, known)])
         index = {value: float(position) for position, value in enumerate(self.classes_.tolist())}
         return np.array([index[value] for value in y.tolist()])
+
+    def _of_classes(self, values: np.ndarray, first: float) -> Any:
+        return np.concatenate([first - values.sum(axis=0, keepdims=True), values])[: len(self.classes_)]
 
     def _decode(self, outcome: Outcome) -> np.ndarray:
         return self.classes_[np.minimum(outcome.predictions[0].astype(int), len(self.classes_) - 1)]

@@ -14,6 +14,7 @@ import pyarrow.compute
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner.learner import BLOCKS_PER_CALL
+from smoothfbo.stream.reading.faults import MOST_NAMED, LeftOut
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.records import BlockRecords, prediction_table
 from smoothfbo.stream.session import Session, new_session, open_session, save_session
@@ -60,6 +61,8 @@ class StreamResults:
     errors: dict[str, float]
     absolute_errors: dict[str, float]
     """Mean absolute errors; empty in classification."""
+    coverage: dict[str, float]
+    """The part of the targets that lay in the bands of 0.5, 0.8 and 0.95; empty in classification."""
     changes: list[dict[str, int]]
     """Detected changes: `row` and `block` where the data changed, and `seen_in_block`, where it showed."""
     notes: list[str]
@@ -73,6 +76,10 @@ class StreamResults:
     """After the first block, which compiles."""
     forecasts: int = 0
     """The last rows, which have no target; they are predicted, and no part of the learner that is saved."""
+    left_out: int = 0
+    """Rows of this table that could not be read or used, where `on_error` is skip."""
+    left_out_first: list[str] = field(default_factory=list)
+    """What was wrong with the first of them."""
     fault: UsageError | None = field(default=None)
 
     @property
@@ -105,6 +112,9 @@ class OpenStream:
     session: Session
     done: int = 0
 
+    def __post_init__(self) -> None:
+        self.session.unread = self.table.left_out
+
     def pieces(self) -> Iterator[pa.Table]:
         """The rows that are left. The first block comes alone, so that the time of compilation shows by itself.
 
@@ -132,9 +142,11 @@ def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path 
     if snapshot is not None:
         table, session = open_session(config, snapshot)
         return OpenStream(table, session, session.encoder.rows)
+    if config.predict_only and not (state is not None and state.exists()):
+        raise UsageError(f"`predict_only` needs a learner, but {state} does not exist.")
     if state is not None and state.exists():
         table, session = open_session(config, state)
-        session.encoder.rows = 0  # a new table
+        session.encoder.rows, session.left_out = 0, LeftOut(config.on_error == "skip")  # a new table
         return OpenStream(table, session)
     return OpenStream(*new_session(config))
 
@@ -153,7 +165,7 @@ def run_stream(
     """
     opened = open_stream(config, state)
     results = finish(process_pieces(opened.session, opened.pieces(), sink, progress), opened.session)
-    if state is not None:
+    if state is not None and not config.predict_only:
         save_session(opened.session, state)
     return results
 
@@ -183,7 +195,7 @@ def process_pieces(
         if piece is None:
             break
         piece, waiting = _until_last_target(piece, waiting, session.schema.target)
-        fault = _process(session, piece, sink)
+        fault = process_piece(session, piece, sink)
         if fault is not None:
             waiting = None
         if after_piece is not None:
@@ -196,25 +208,35 @@ def process_pieces(
     if waiting is None:
         return _results(session, clock, fault)
     ahead = copy.deepcopy(session)
-    fault = _process(ahead, waiting, sink) or fault
+    fault = process_piece(ahead, waiting, sink) or fault
     return replace(_results(ahead, clock, fault), forecasts=ahead.rows - session.rows)
 
 
-def _process(session: Session, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
-    """Predict and learn the rows of one piece; what is wrong with them, if anything is."""
-    if not piece.num_rows:
-        return None
-    encoded, times, fault = session.encoder.encode(piece)
+def process_piece(session: Session, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
+    """Predict and learn the rows of one piece; what is wrong with them, if anything is and nothing may be left out."""
+    while piece.num_rows:
+        rows, fault = _until_fault(session, piece, sink)
+        if fault is None or not session.left_out.is_allowed:
+            return fault
+        session.left_out.add(fault)
+        session.encoder.rows += 1  # of the table; none of the learner's
+        piece = piece.slice(rows + 1)
+    return None
+
+
+def _until_fault(session: Session, piece: pa.Table, sink: StreamSink | None) -> tuple[int, UsageError | None]:
+    """Predict and learn the rows before the first fault; their number, and the fault."""
+    encoded, times, fault = session.encoder.encode(piece, session.unread.count)
     session.look_for_odd_values(encoded)
     start = session.rows
-    outcome = session.learner.process(encoded)
+    outcome = (session.learner.predict if session.config.predict_only else session.learner.process)(encoded)
     session.add(encoded.target, outcome)
     blocks = BlockRecords(session).add(start, encoded.target, outcome)
     if sink is not None:
         sink.predictions(prediction_table(session, start, encoded, times, outcome))
         if blocks is not None:
             sink.blocks(blocks)
-    return fault
+    return len(encoded.target), fault
 
 
 def _until_last_target(piece: pa.Table, waiting: pa.Table | None, target: str) -> tuple[pa.Table, pa.Table | None]:
@@ -263,13 +285,14 @@ class Clock:
 def _results(session: Session, clock: Clock, fault: UsageError | None) -> StreamResults:
     return StreamResults(
         rows=session.rows,
-        table_rows=session.encoder.rows,
+        table_rows=session.encoder.rows - session.left_out.count,
         block=session.config.rows_per_block,
         blocks=session.blocks,
         is_classification=session.schema.is_classification,
         error_name="error rate" if session.schema.is_classification else "mean squared error",
         errors=session.errors(),
         absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
+        coverage=session.coverage(),
         changes=session.changes,
         notes=list(session.notes),
         missing={name: count for name, count in session.encoder.missing.items() if count},
@@ -279,5 +302,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         skipped_rounds=session.skipped,
         seconds=clock.seconds,
         rows_per_second=clock.rows_per_second,
+        left_out=session.unread.count + session.left_out.count,
+        left_out_first=[*session.unread.first, *session.left_out.first][:MOST_NAMED],
         fault=fault,
     )

@@ -4,13 +4,17 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
+from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import Session
 
 
 def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array | None, outcome: Outcome) -> pa.Table:
-    """`row` (from 1), the time if there is one, `target`, `prediction`, and the prediction of every reference."""
+    """`row` (from 1), the time if there is one, `target`, `prediction`, its bands, the prediction of every reference.
+
+    The bands are `low_80` and `high_80`, between which 80 % of the targets lie, and so on; narrow ones first.
+    """
     rows = len(encoded.target)
     columns: dict[str, pa.Array] = {"row": pa.array(np.arange(start + 1, start + rows + 1))}
     if time is not None:
@@ -18,11 +22,18 @@ def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array
     columns["target"] = _values(session, encoded.target)
     for name, values in zip(session.methods, outcome.predictions, strict=True):
         columns["prediction" if name == "smoothfbo" else name] = _values(session, values)
+        if name == "smoothfbo" and outcome.bands is not None:
+            for index, level in enumerate(LEVELS):
+                for side, edge in enumerate(("low", "high")):
+                    values = outcome.bands[:, index, side]
+                    columns[f"{edge}_{100 * level:.0f}"] = pa.array(values, from_pandas=True)
     if session.schema.is_classification:
         truth = np.where(np.isnan(encoded.target), 0, encoded.target).astype(int)
         width = outcome.scores.shape[1]
-        score = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
-        columns["score_of_target"] = pa.array(np.where(np.isnan(encoded.target) | (truth >= width), np.nan, score))
+        share = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
+        share = np.where(np.isnan(encoded.target), np.nan, np.where(truth >= width, 0, share))
+        columns["probability"] = pa.array(outcome.scores.max(axis=1))
+        columns["probability_of_target"] = pa.array(share, from_pandas=True)
     return pa.table(columns)
 
 

@@ -168,6 +168,13 @@ def facts(summary: dict[str, Any]) -> list[str]:
         lines.append(f"Features that never varied: {_list([repr(name) for name in summary['constant_features']])}.")
     if summary["skipped_rounds"]:
         lines.append(f"Rounds skipped because a gradient was not finite: {summary['skipped_rounds']:,}.")
+    if summary.get("left_out"):
+        count = summary["left_out"]
+        lines.append(f"{count:,} rows were left out; the first of them: {' '.join(summary['left_out_first'])}")
+    if summary.get("coverage"):
+        parts = [f"{100 * part:.1f} % in the band of {100 * float(level):.0f} %"
+                 for level, part in summary["coverage"].items()]  # fmt: skip
+        lines.append(f"Of the targets lay {_list(parts)}.")
     changes = [f"{change['row']:,}" for change in summary["changes"]]
     lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")

@@ -27,7 +27,7 @@ def execute(run: Run) -> None:
     """
     config, folder = run.config, run.folder
     state = None if config.state is None else Path(config.state)
-    _check_state(state)
+    check_state(state)
     description = describe(config, run.command)
     is_begun = _holds_this_run(folder, config, description)
     if is_begun and folders.is_finished(folder):
@@ -55,7 +55,7 @@ def execute(run: Run) -> None:
         if is_stopped and is_file:
             raise Stopped
         results = finish(results, opened.session)
-        if state is not None:
+        if state is not None and not config.predict_only:
             save_session(opened.session, state)
         sink.join()
         folders.write_summary(folder, {"summary": results.summary() | {"stopped": is_stopped}})
@@ -77,7 +77,7 @@ def _line(progress: StreamProgress) -> str:
     return text if best is None else f"{text} ({label(best)}: {progress.errors[best]:.4g})"
 
 
-def _check_state(state: Path | None) -> None:
+def check_state(state: Path | None) -> None:
     """What would go wrong when it is written, before anything is done."""
     if state is None:
         return

@@ -10,16 +10,18 @@ from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
+from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.specification import Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
+from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.features import MOST_CLASSES
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 
 FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is named
 # What may differ between a run and the one that continues it.
-FREE = ("data", "sort", "missing", "state")
+FREE = ("data", "sort", "missing", "state", "live", "save_every", "predict_only", "on_error")
 
 
 class Session:
@@ -31,9 +33,13 @@ class Session:
         self.learner = Learner(specification(self.config, self.encoder)) if learner is None else learner
         methods = len(self.methods)
         self.squared, self.absolute, self.known = np.zeros(methods), np.zeros(methods), 0
+        # Of the rows that have a band and a target: how many there are, and how many lie in each band.
+        self.banded, self.covered = 0, np.zeros(len(LEVELS))
         self.blocks, self.skipped = 0, 0
         self.changes: list[dict[str, int]] = []
         self.detector = ChangeDetector()
+        self.left_out = LeftOut(config.on_error == "skip")  # rows that could be read, but not used
+        self.unread = LeftOut()  # those that could not be read; the table's own count
         self.odd_values: dict[str, str] = {}  # column -> what was found in it
         # Of the block that is not yet full: the sum of losses per method, and last the number of rows that count.
         self.pending_loss: list[float] = [0.0] * (methods + 1)
@@ -71,6 +77,11 @@ class Session:
         self.squared += losses.sum(axis=1)
         if not self.schema.is_classification:
             self.absolute += np.abs(outcome.predictions[:, scored] - target[scored]).sum(axis=1)
+        if outcome.bands is not None:
+            judged = ~np.isnan(target) & ~np.isnan(outcome.bands[:, 0, 0])
+            low, high = outcome.bands[judged].transpose(2, 0, 1)
+            inside = (low <= target[judged, None]) & (target[judged, None] <= high)
+            self.banded, self.covered = self.banded + int(judged.sum()), self.covered + inside.sum(axis=0)
         self.known += int(scored.sum())
         self.rows += len(target)
         self.skipped += int((~outcome.finite).sum())
@@ -89,6 +100,12 @@ class Session:
         sums = self.absolute if absolute else self.squared
         return dict(zip(self.methods, (sums / max(self.known, 1)).tolist(), strict=True))
 
+    def coverage(self) -> dict[str, float]:
+        """The part of the targets that lay in each band, by the part that should; empty for classes."""
+        if not self.banded:
+            return {}
+        return {str(level): float(part) for level, part in zip(LEVELS, self.covered / self.banded, strict=True)}
+
 
 def specification(config: StreamConfig, encoder: Encoder) -> Specification:
     """The learner that a configuration asks for, with room for the classes of the first rows."""
@@ -100,6 +117,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         with_references=config.references,
         lags=encoder.lag_columns,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
+        horizon=config.horizon,
         windows=tuple(config.windows),
         seasons=() if schema.is_classification else config.extra_lags,
         **config.learner_options,
@@ -135,7 +153,9 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         session.detector.restore(content["detector"])
         session.squared, session.absolute = np.array(content["squared"]), np.array(content["absolute"])
         session.known, session.blocks, session.skipped = content["known"], content["blocks"], content["skipped"]
+        session.banded, session.covered = content["banded"], np.array(content["covered"])
         session.changes, session.pending_loss = content["changes"], content["pending_loss"]
+        session.left_out.count, session.left_out.first = content["left_out"]
         session.rows, session.odd_values = content["rows"], content.get("odd_values", {})
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
@@ -151,11 +171,14 @@ def save_session(session: Session, path: Path) -> None:
         "squared": session.squared.tolist(),
         "absolute": session.absolute.tolist(),
         "known": session.known,
+        "banded": session.banded,
+        "covered": session.covered.tolist(),
         "blocks": session.blocks,
         "skipped": session.skipped,
         "changes": session.changes,
         "pending_loss": session.pending_loss,
         "rows": session.rows,
+        "left_out": [session.left_out.count, session.left_out.first],
         "odd_values": session.odd_values,
     }
     files.save(path, session.learner, content)
@@ -178,4 +201,5 @@ def _open(config: StreamConfig, schema: Schema | None) -> OpenTable:
         missing=config.missing,
         sort=config.sort,
         schema=schema,
+        skip=config.on_error == "skip",
     )

@@ -18,15 +18,18 @@ def fourier(x: Float[Array, ""], count: int) -> Float[Array, " count"]:
 
 def orthonormal(key: PRNGKeyArray, count: int, dimension: int) -> Float[Array, "count dimension"]:
     """Random orthonormal vectors by Gram and Schmidt's method, in plain arithmetic and each projected twice."""
-    draws = jax.random.normal(key, (count, dimension))
+    return _gram_schmidt(jax.random.normal(key, (count, dimension)))
 
+
+@jax.jit
+def _gram_schmidt(draws: Float[Array, "count dimension"]) -> Float[Array, "count dimension"]:
     def add(k: Array, vectors: Array) -> Array:
         vector = draws[k]
         for _ in range(2):
             vector = vector - (vectors @ vector) @ vectors
         return vectors.at[k].set(vector / jnp.linalg.norm(vector))
 
-    return jax.lax.fori_loop(0, count, add, jnp.zeros_like(draws))
+    return jax.lax.fori_loop(0, draws.shape[0], add, jnp.zeros_like(draws))
 
 
 def circle(vectors: Float[Array, "3 n"], radius: Number, position: Float[Array, ""]) -> Float[Array, " n"]:

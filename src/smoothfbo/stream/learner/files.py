@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from smoothfbo.errors import UsageError
@@ -17,7 +16,7 @@ from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 
 FORMAT = "smoothfbo learner"
-VERSION = 3
+VERSION = 4
 
 
 def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
@@ -26,12 +25,13 @@ def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
         "format": FORMAT,
         "version": VERSION,
         "specification": dataclasses.asdict(learner.spec),
+        "silent": learner.silent,
+        "learnt": learner.learnt,
         "content": content,
     }
-    arrays: dict[str, Any] = {
-        f"state{jax.tree_util.keystr(key)}": np.asarray(leaf) for key, leaf in _leaves(learner.state)
-    }
+    arrays: dict[str, Any] = {_name(key): np.asarray(leaf) for key, leaf in _leaves(_carried(learner))}
     arrays |= {f"pending.{name}": column for name, column in learner.pending._asdict().items()}
+    arrays |= {} if learner.weight is None else {"weight": learner.weight}
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     store.write(path, lambda partial: _write_arrays(partial, header=text, **arrays))
 
@@ -52,8 +52,9 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
     try:
         chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
         learner = Learner(Specification(**chosen))
-        learner.state = _filled(learner.state, arrays)
+        learner.state, learner.intervals = _filled(_carried(learner), arrays)
         learner.pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
+        learner.silent, learner.learnt, learner.weight = header["silent"], header["learnt"], arrays.get("weight")
         _check_pending(learner)
         return learner, header["content"]
     except (KeyError, TypeError, ValueError) as error:
@@ -63,6 +64,11 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
 def _write_arrays(path: Path, **arrays: Any) -> None:
     with open(path, "wb") as file:  # NumPy adds a suffix to the name of a path, not of a file
         np.savez(file, allow_pickle=False, **arrays)
+
+
+def _carried(learner: Learner) -> tuple[Any, Any]:
+    """All that the compiled programs carry along."""
+    return learner.state, learner.intervals
 
 
 def _name(key: Any) -> str:
@@ -84,7 +90,7 @@ def _filled(state: Any, arrays: dict[str, np.ndarray]) -> Any:
             raise ValueError(f"{name} is {value.dtype}{list(value.shape)}, not {leaf.dtype}{list(leaf.shape)}")
         leaves.append(value)
     with double_precision():
-        return jax.tree.unflatten(jax.tree.structure(state), [jnp.array(leaf) for leaf in leaves])
+        return jax.device_put(jax.tree.unflatten(jax.tree.structure(state), leaves))
 
 
 def _check_pending(learner: Learner) -> None:

@@ -7,30 +7,36 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
 from smoothfbo.stream.learner.rounds import Rounds
+from smoothfbo.stream.learner.single import LinearFit, linear_fit
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState, grow
 from smoothfbo.stream.rows import Rows
 
 BLOCKS_PER_CALL = 64  # of the compiled program
+ROWS_PER_CALL = 1024  # of the program that makes bands
+_add_rows = jax.jit(add_rows)
 
 
 class Outcome(NamedTuple):
     """What came of rows, and of the blocks that became full.
 
     - `predictions`: methods × rows; SmoothFBO, then the references.
-    - `scores`: rows × classes, of SmoothFBO.
+    - `scores`: rows × classes, the probabilities of SmoothFBO; the number in regression.
     - `weights`: blocks × rates, the w_k that were used for a block.
     - `finite`: per block, whether the round was finite.
+    - `bands`: rows × levels × 2, where 50, 80 and 95 % of the targets lie; NaN before the first one is known, None for
+      classes.
     """
 
     predictions: np.ndarray
     scores: np.ndarray
     weights: np.ndarray
     finite: np.ndarray
+    bands: np.ndarray | None = None
 
 
 class _Piece(NamedTuple):
@@ -52,7 +58,7 @@ def double_precision() -> Iterator[None]:
 
 def _rounds(spec: Specification) -> Rounds:
     """Learners of one specification share a compiled program, which asks only whether there is a delay."""
-    return _compiled_once(dataclasses.replace(spec, delay=min(spec.delay, 1)))
+    return _compiled_once(dataclasses.replace(spec, delay=min(spec.delay, 1), horizon=1))
 
 
 @functools.lru_cache(maxsize=32)
@@ -71,39 +77,58 @@ class Learner:
         self.spec = spec
         with double_precision():
             self.state: LearnerState = _rounds(spec).init()
+            self.intervals: Intervals | None = None if spec.is_classification else empty_intervals(spec.horizon)
         empty = np.zeros(0)
         self.pending = Rows(
             np.zeros((0, spec.features)), empty, empty
         )  # not yet learnt: blocks that wait, and the one that is not yet full
-
-    @property
-    def sharpness(self) -> float:
-        """τ of the probabilities softmax(τ · scores); 1 before anything was learnt."""
-        calibration = self.state.calibration
-        if calibration is None:
-            raise ValueError("Only classes have probabilities.")
-        return float(np.exp(calibration.log_sharpness)) if int(self.state.memory.blocks) else 1.0
+        self.silent = 0  # the last rows of `pending` for which nobody has asked a prediction
+        self.learnt = 0  # blocks
+        self._fit: tuple[LearnerState, LinearFit] | None = None  # the state it was read from, and the fit
+        self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
 
     def predict(self, rows: Rows) -> Outcome:
-        """Predictions for rows that could come next. Nothing is learnt or kept."""
-        begun = len(self.pending.target) % self.spec.rows
-        together = _join(_cut(self.pending, len(self.pending.target) - begun, None), rows)
-        size = self.spec.rows * BLOCKS_PER_CALL
+        """Predictions for rows each of which could come next. Nothing is learnt or kept."""
+        block = self.spec.rows
+        begun = len(self.pending.target) % block
+        before = _cut(self.pending, len(self.pending.target) - begun, None)
+        # Every block begins with the rows that wait, from which its other rows are predicted.
+        room, count = block - begun, len(rows.target)
+        index = np.arange(count)
+        index = np.concatenate([np.arange(begun - self.silent, begun), index // room * block + begun + index % room])
+        parts = [_join(before, _cut(rows, at, at + room)) for at in range(0, max(count, 1), room)]
+        together = Rows(
+            *(np.concatenate([_padded(part, block) for part in column]) for column in zip(*parts, strict=True))
+        )
+        size = block * BLOCKS_PER_CALL
         pieces = [self._call(_cut(together, at, at + size)) for at in range(0, len(together.target), size)]
-        return self._outcome(pieces, begun, 0)
+        outcome = self._outcome(pieces, 0, 0)
+        outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
+        outcome, _ = self._with_bands(outcome, _join(before, rows))
+        return outcome
 
-    def learn(self, rows: Rows) -> None:
+    def linear_fit(self) -> LinearFit:
+        """The present fit of the linear predictor, in NumPy; read again when it has changed."""
+        if self._fit is None or self._fit[0] is not self.state:
+            self._fit = self.state, linear_fit(self.spec, self.state)
+        return self._fit[1]
+
+    def learn(self, rows: Rows, weight: np.ndarray | None = None) -> None:
         """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
+            self.weight = self._weights(rows, weight)
             self.pending = _join(self.pending, rows)
+            self.silent += len(rows.target)
         else:
-            self.process(rows)
+            self.process(rows, weight)
 
-    def process(self, rows: Rows) -> Outcome:
+    def process(self, rows: Rows, weight: np.ndarray | None = None) -> Outcome:
         """Predict rows one after the other, and learn whenever a block is full.
 
+        `weight` says how much each row counts in the fit and in the loss that tunes the memory; 1 if there is none.
         With a delay d, block i − d is learnt when block i is full; `pending` begins with the oldest block that waits.
         """
+        weights = self._weights(rows, weight)
         together = _join(self.pending, rows)
         block, delay, total = self.spec.rows, self.spec.delay, len(together.target)
         waiting, begun = divmod(len(self.pending.target), block)
@@ -119,24 +144,48 @@ class Learner:
                 piece = _cut(together, at * block, (at + max(count, 1)) * block)
                 full = len(piece.target) // block
                 if count or not full:
-                    pieces.append(self._call(piece, oldest, full))
+                    pieces.append(self._call(piece, oldest, full, _part(weights, at * block)))
                 else:  # the next block to learn has a class that was not seen before
                     pieces.append(self._call(piece))
                     self._make_room(int(np.nanmax(oldest.target[:block])) + 1)
-                    self._call(piece, oldest, 1)
+                    self._call(piece, oldest, 1, _part(weights, at * block))
                 count = max(count, 1)
             at += count
         learnt = max(total // block - delay, 0)
-        self.pending = _cut(together, learnt * block, None)
-        return self._outcome(pieces, begun, total // block - waiting)
+        self.learnt += learnt
+        outcome = self._outcome(pieces, begun - self.silent, total // block - waiting)
+        outcome, self.intervals = self._with_bands(outcome, together)
+        self.pending, self.silent = _cut(together, learnt * block, None), 0
+        self.weight = _part(weights, learnt * block)
+        return outcome
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "state": jax.tree.map(np.asarray, self.state)}
+        arrays = jax.tree.map(np.asarray, {"state": self.state, "intervals": self.intervals})
+        return {**vars(self), **arrays, "_fit": None}
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         vars(self).update(content)
         with double_precision():  # else float64 would be narrowed on the way back
-            self.state = jax.tree.map(jnp.array, self.state)
+            self.state, self.intervals = jax.device_put((self.state, self.intervals))
+
+    def _with_bands(self, outcome: Outcome, rows: Rows) -> tuple[Outcome, Intervals | None]:
+        """Bands, row after row; the first `silent` rows of the outcome are no part of what was asked for."""
+        silent, intervals, bands = self.silent, self.intervals, None
+        if intervals is not None:
+            predictions = outcome.predictions[0]
+            targets = rows.target[len(rows.target) - len(predictions) :]
+            edges: list[Any] = [np.zeros((0, len(EDGES)))]
+            for at in range(0, len(targets), ROWS_PER_CALL):
+                part = [_padded(values[at : at + ROWS_PER_CALL], ROWS_PER_CALL) for values in (predictions, targets)]
+                count = min(len(targets) - at, ROWS_PER_CALL)
+                with double_precision():
+                    intervals, all = _add_rows(intervals, *part, np.int32(count))
+                edges.append(np.asarray(all)[:count])
+            bands = nested_bands(np.concatenate(edges)[silent:])
+        asked = outcome._replace(
+            predictions=outcome.predictions[:, silent:], scores=outcome.scores[silent:], bands=bands
+        )
+        return asked, intervals
 
     def _regular_blocks(self, target: np.ndarray) -> int:
         """How many of the next blocks, at most one call's, hold no class that there is no room for."""
@@ -158,16 +207,31 @@ class Learner:
             grown = grow(self.state._replace(aggregate=None), fresh._replace(aggregate=None))
             self.state = grown._replace(aggregate=fresh.aggregate)
 
-    def _call(self, rows: Rows, oldest: Rows | None = None, learn: int = 0) -> "_Piece":
-        """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`."""
+    def _weights(self, rows: Rows, weight: np.ndarray | None) -> np.ndarray | None:
+        """The weights of the rows that wait and of these; None as long as no row had one."""
+        if weight is None and self.weight is None:
+            return None
+        if self.spec.delay:
+            raise ValueError("Rows whose targets are known late have no weights.")
+        before = np.ones(len(self.pending.target)) if self.weight is None else self.weight
+        return np.concatenate([before, np.ones(len(rows.target)) if weight is None else weight])
+
+    def _call(
+        self, rows: Rows, oldest: Rows | None = None, learn: int = 0, weight: np.ndarray | None = None
+    ) -> "_Piece":
+        """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`.
+
+        `weight` is that of the rows, and may go on.
+        """
         count = len(rows.target)
         blocks = self._blocks(rows)
         late = None
         if self.spec.delay:
             late = self._blocks(rows if oldest is None else _cut(oldest, 0, learn * self.spec.rows))
         with double_precision():
-            number = [jnp.asarray(value, jnp.int32) for value in (-(-count // self.spec.rows), learn)]
-            self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number)
+            number = np.int32(-(-count // self.spec.rows)), np.int32(learn)
+            weights = None if weight is None else self._pad(weight[:count])
+            self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
             return _Piece(jax.tree.map(np.asarray, result), count)
 
     def _blocks(self, rows: Rows) -> Rows:
@@ -175,9 +239,7 @@ class Learner:
         return Rows(*(self._pad(column) for column in rows))
 
     def _pad(self, column: np.ndarray) -> np.ndarray:
-        shape = (BLOCKS_PER_CALL * self.spec.rows, *column.shape[1:])
-        padded = np.zeros(shape)
-        padded[: len(column)] = column
+        padded = _padded(column, BLOCKS_PER_CALL * self.spec.rows)
         return padded.reshape(BLOCKS_PER_CALL, self.spec.rows, *column.shape[1:])
 
     def _outcome(self, pieces: list["_Piece"], skip: int, full: int) -> Outcome:
@@ -200,6 +262,16 @@ class Learner:
             np.concatenate(weights)[:full],
             np.concatenate([np.zeros(0, bool), *finite])[:full],
         )
+
+
+def _padded(column: np.ndarray, rows: int) -> np.ndarray:
+    padded = np.zeros((rows, *column.shape[1:]))
+    padded[: len(column)] = column
+    return padded
+
+
+def _part(weights: np.ndarray | None, start: int) -> np.ndarray | None:
+    return None if weights is None else weights[start:]
 
 
 def _join(one: Rows, other: Rows) -> Rows:

@@ -63,7 +63,7 @@ def remember(
 
 
 def second_moments(rows: Float[Array, "rows size"], known: Float[Array, " rows"]) -> Float[Array, "size size"]:
-    """G = Σ z zᵀ over the rows whose target is known."""
+    """G = Σ z zᵀ over the rows whose target is known; `known` is the root of a row's weight."""
     weighted = rows * known[:, None]
     return weighted.T @ weighted
 

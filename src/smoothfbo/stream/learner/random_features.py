@@ -88,9 +88,7 @@ def recur(
     innovations = targets - ahead
     scaled = directions * (weights / done.pivots)[:, None]
     inverse = inverse - scaled.T @ directions
-    after = RandomFeatures(
-        (inverse + inverse.T) / 2, state.coefficients + innovations.T @ scaled, state.blocks + 1
-    )
+    after = RandomFeatures((inverse + inverse.T) / 2, state.coefficients + innovations.T @ scaled, state.blocks + 1)
     # Every pivot is 1 + xᵀPx of some P ≥ 0. Where rounding has spoilt that, or a value was not finite, begin again.
     is_sound = jnp.all(done.pivots > 0.5) & jnp.all(jnp.isfinite(after.coefficients))
     fresh = empty_random_features(size - 1 - COUNT, goals.shape[1])

@@ -20,7 +20,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-PANEL = 4  # columns that are eliminated before the table is cut: few enough for little waste, many for quick compilation
+PANEL = (
+    4  # columns that are eliminated before the table is cut: few enough for little waste, many for quick compilation
+)
 
 
 class Eliminated(NamedTuple):

@@ -14,7 +14,14 @@ from smoothfbo.online import Online, State
 from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
-from smoothfbo.stream.learner.calibration import Calibration, calibrate, uncalibrated
+from smoothfbo.stream.learner.calibration import (
+    Calibration,
+    calibrate,
+    probabilities,
+    uncalibrated,
+    with_first,
+    with_unseen,
+)
 from smoothfbo.stream.learner.experts import ladder_predictions
 from smoothfbo.stream.learner.ladder import LINEAR_RATE, ladder
 from smoothfbo.stream.learner.linear import LinearOfOutputs
@@ -62,14 +69,14 @@ class Played(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
     lanes: Float[Array, "lanes rows outputs"]
-    scores: Float[Array, "rows classes"]
+    recommended: Float[Array, "rows outputs"]
     random: RandomFeatures
     aggregate: Aggregate
     result: BlockResult
 
 
 class Rounds:
-    """Functions of a specification: `init` and `advance`, which is compiled once."""
+    """Two functions of a specification, each one compiled program: `init` and `advance`."""
 
     def __init__(self, spec: Specification):
         self.spec = spec
@@ -85,9 +92,10 @@ class Rounds:
         self._projection = draw(spec.features, spec.lags, spec.seed)
         self._linear = max(i for i, k in enumerate(ladder(spec.rates)) if k <= LINEAR_RATE)
         self._columns = 1 if spec.outputs == 1 else spec.outputs + 1  # that are mixed: with one class less, two are one
+        self.init: Callable[[], LearnerState] = jax.jit(self._init)
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
-    def init(self) -> LearnerState:
+    def _init(self) -> LearnerState:
         spec = self.spec
         memory = empty_memory(spec.kept, spec.rates, spec.windows if spec.with_references else ())
         rows = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
@@ -101,11 +109,9 @@ class Rounds:
             self._inner_samples(example, shown),
             self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
-        keys = jax.random.split(jax.random.key(spec.seed))[:1]  # all lanes start alike: only the window differs
-        states = [
-            self._algorithm(jnp.asarray(window, jnp.int32)).init(jnp.zeros(spec.rates), data, keys[0])
-            for window in self.smoothing
-        ]
+        key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
+        windows = jnp.asarray(self.smoothing, jnp.int32)
+        learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
         count = len(spec.windows) if spec.with_references else 0
         return LearnerState(
             units=empty_units(spec.features),
@@ -117,31 +123,39 @@ class Rounds:
             raw=empty_raw_rows(
                 max(PATIENCE, self._rolling_blocks if spec.with_references else 0), spec.rows, spec.features
             ),
-            learners=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+            learners=learners,
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
-            calibration=uncalibrated() if spec.is_classification else None,
+            calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
             random=empty_random_features(spec.features, 2 * spec.outputs),
             aggregate=empty_aggregate(len(spec.expert_names), self._columns),
         )
 
     def _advance(
-        self, state: LearnerState, blocks: Rows, late: Rows | None, count: Int[Array, ""], learn: Int[Array, ""]
+        self,
+        state: LearnerState,
+        blocks: Rows,
+        late: Rows | None,
+        count: Int[Array, ""],
+        learn: Int[Array, ""],
+        weights: Float[Array, "blocks rows"] | None = None,
     ) -> tuple[LearnerState, BlockResult]:
         """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `late` are the blocks that are learnt; None if they are those that are predicted. There is room for more; how
-        many are used is traced, so one program serves long files and single rows, and gives the same bits for both.
+        `late` are the blocks that are learnt; None if they are those that are predicted, whose rows may then have
+        `weights`. There is room for more; how many are used is traced, so one program serves long files and single
+        rows, and gives the same bits for both.
         """
 
         def one(index: Array, carry: tuple[LearnerState, BlockResult]) -> tuple[LearnerState, BlockResult]:
             state, results = carry
             block = _block(blocks, index)
-            played = self._predict(state, block, is_known=late is None)
+            weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
+            played = self._predict(state, block, late is None, weight)
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
                 if late is None:
-                    return self._learn(state, block, played)
+                    return self._learn(state, block, played, weight)
                 # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
                 # of the fit before it.
                 known = _block(late, index)
@@ -160,7 +174,9 @@ class Rounds:
         empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
-    def _predict(self, state: LearnerState, block: Rows, is_known: bool) -> Played:
+    def _predict(
+        self, state: LearnerState, block: Rows, is_known: bool, weight: Float[Array, " rows"] | None = None
+    ) -> Played:
         """Predict the rows of a block one after the other.
 
         `is_known`: the targets of a block may be used for its later rows. The experts do so only without a delay; with
@@ -177,6 +193,7 @@ class Rounds:
         counts = self._counts(state, block.target) & begun & is_known
         counts = counts.astype(target.dtype)
         at_once = counts if spec.delay == 0 else jnp.zeros_like(counts)
+        at_once = at_once if weight is None else at_once * weight
 
         mean, spread = state.target.mean, state.target.spread
         if spec.is_classification:
@@ -208,23 +225,24 @@ class Rounds:
         experts = jnp.where(begun, experts, previous)
         mixed_of = (experts - origin) / unit
         goal = (target - origin) / unit
-        goal = goal if self._columns == spec.outputs else _with_first(goal)
-        mixed_of = mixed_of if self._columns == spec.outputs else _with_first(mixed_of)
+        if spec.outputs > 1:  # the first class has no output of its own; with two classes it would say nothing new
+            goal, mixed_of = with_first(goal), with_first(mixed_of)
         mixture, mixed = aggregate(state.aggregate, mixed_of, goal, counts)
-        scores = mixed * unit + origin if self._columns == spec.outputs else mixed
-        if spec.is_classification and self._columns == spec.outputs:
-            scores = _with_first(scores)
+        recommended = (mixed[:, 1:] if spec.outputs > 1 else mixed) * unit + origin
+        scores = self._probabilities(state, recommended) if spec.is_classification else recommended
 
         outputs = experts
         if spec.with_references:
             references = jnp.einsum("rop,np->rno", state.references, inputs) * spread + mean
             assert state.rolling is not None
             rolling = predict_rolling_ridge(state.rolling, block.features)[None]
-            outputs = jnp.concatenate([experts, jnp.where(begun, jnp.concatenate([lanes[1:], references, rolling]), previous)])
+            outputs = jnp.concatenate(
+                [experts, jnp.where(begun, jnp.concatenate([lanes[1:], references, rolling]), previous)]
+            )
         else:
             outputs = experts[:0]
         if spec.is_classification:
-            all_scores = jnp.concatenate([scores[None], _with_first(outputs)])
+            all_scores = jnp.concatenate([scores[None], with_first(outputs)])
             predictions = jnp.argmax(all_scores, axis=2).astype(scores.dtype)
             # A class may have been seen before there is an output for it.
             methods = ("smoothfbo", *spec.reference_names)
@@ -240,7 +258,7 @@ class Rounds:
             weights=bilevel.weights(state.learners.outer[0]),
             finite=jnp.asarray(True),
         )
-        return Played(lanes, scores, random, mixture, result)
+        return Played(lanes, recommended, random, mixture, result)
 
     def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
         """Second moments of z alone, without the last known targets."""
@@ -275,7 +293,7 @@ class Rounds:
         return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
 
     def _learn(
-        self, state: LearnerState, block: Rows, played: Played
+        self, state: LearnerState, block: Rows, played: Played, weight: Float[Array, " rows"] | None = None
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
         targets, known, has_moved = state.targets, ~jnp.isnan(block.target), jnp.asarray(False)
@@ -291,6 +309,8 @@ class Rounds:
         if not spec.is_classification:
             moments = extend(state.target, target, known[:, None])
         mask = known.astype(target.dtype)
+        if weight is not None:
+            mask = mask * weight
 
         # The constant 1 is the same number in all units: centre 0, spread 1.
         centre = _join(features.mean, moments.mean, 0.0)
@@ -305,7 +325,8 @@ class Rounds:
         goal = (target - moments.mean) / moments.spread
         last = jnp.where(jnp.isnan(block.previous)[:, None], target, self._previous(state, block.previous))
         z = jnp.concatenate([inputs, _pairs(goal, (last - moments.mean) / moments.spread)], axis=1)
-        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, mask)
+        root = mask if weight is None else jnp.sqrt(mask)  # of a mask it is the mask
+        gram = second_moments((z * spread + centre - memory.origin) / memory.unit, root)
 
         current = self._current(state._replace(features=features, target=moments, memory=memory))
 
@@ -315,7 +336,8 @@ class Rounds:
         else:
             loss = jnp.sum(((played.lanes - target) / moments.spread) ** 2, axis=2)
         smallest = bilevel.SMALLEST_SCALE["classification" if spec.is_classification else "regression"]
-        scale = jnp.maximum((loss @ mask) / jnp.maximum(jnp.sum(mask), 1), smallest)
+        total = jnp.sum(mask)
+        scale = jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
         inner = self._inner_samples(self._without_last(current(memory.decayed)), state.rows)
         newest = self._without_last(current(gram[None]))[0]
@@ -352,7 +374,7 @@ class Rounds:
             learners=learners,
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
-            calibration=self._calibrate(state, played.scores, target, mask),
+            calibration=self._calibrate(state, played.recommended, target, mask),
             random=_anew(has_moved, played.random, empty_random_features(spec.features, 2 * spec.outputs)),
             aggregate=_anew(has_moved, played.aggregate, empty_aggregate(len(spec.expert_names), self._columns)),
         )
@@ -403,16 +425,29 @@ class Rounds:
         rows = features.reshape(-1, self.spec.features)
         return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
 
-    def _calibrate(self, state: LearnerState, scores: Array, target: Array, mask: Array) -> Calibration | None:
-        """The sharpness of the probabilities, after a block that was predicted."""
+    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibration | None:
+        """The probabilities, after a block that was predicted."""
         if state.calibration is None:
             return None
-        p = self.spec.constant + 1
-        rows = state.memory.decayed[-1, self.spec.constant, p::2]  # of every class, in all of the past
-        seen = jnp.concatenate([jnp.ones(1, bool), rows > 0])
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate(state.calibration, scores, _with_first(target), mask, seen)
+        return calibrate(state.calibration, outputs, with_first(target), mask, self._seen(state))
+
+    def _probabilities(
+        self, state: LearnerState, outputs: Float[Array, "rows outputs"]
+    ) -> Float[Array, "rows classes"]:
+        """Of every class; before the first block is learnt, by what was seen last."""
+        if state.calibration is None:
+            raise ValueError("Only classes have probabilities.")
+        seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
+        learnt = with_unseen(probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs)))
+
+    def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
+        """Which classes were learnt. The first one has no indicator of its own."""
+        constant = self.spec.constant
+        rows = state.memory.decayed[-1, constant, constant + 1 :: 2]  # of every class, in all of the past
+        return jnp.concatenate([jnp.ones(1, bool), rows > 0])
 
     def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
         """The predictor under the new weights and with the newest block: the one that predicts the next block."""
@@ -450,7 +485,8 @@ class Rounds:
     def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
         """The newest block; its mean loss is divided by `scale`."""
         if self.spec.is_network or self.spec.is_classification:
-            factor = known * (known.shape[0] / jnp.maximum(jnp.sum(known), 1)) / scale
+            total = jnp.sum(known)
+            factor = known * (known.shape[0] / jnp.where(total > 0, total, 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
         rows = representative_rows(mean)
@@ -468,11 +504,6 @@ def _anew(is_so: Bool[Array, ""], state: PyTree, first: PyTree) -> PyTree:
 
 def _block(blocks: Rows, index: Array) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
-
-
-def _with_first(outputs: Float[Array, "*rows outputs"]) -> Float[Array, "*rows classes"]:
-    """The first class has no output of its own: its score is 1 − Σ of the others."""
-    return jnp.concatenate([1 - jnp.sum(outputs, axis=-1, keepdims=True), outputs], axis=-1)
 
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:

@@ -29,6 +29,8 @@ class Specification(LearnerOptions):
     """Lags of the target that are experts by themselves: the last of the lags, in regression."""
     delay: int = 0
     """A block is learnt after this many more blocks were predicted: its targets are not known before."""
+    horizon: int = 1
+    """When a row is predicted, the newest target known is that of this many rows before."""
 
     @property
     def rows(self) -> int:

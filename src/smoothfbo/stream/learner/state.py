@@ -38,7 +38,7 @@ class BlockResult(NamedTuple):
     """What came of a block; the methods are the mixture of all experts, then the references.
 
     - `predictions`: numbers, or indices of classes.
-    - `scores`: the mixture's outputs for every class (regression: the number).
+    - `scores`: the mixture's probabilities of every class (regression: the number).
     - `weights`: the w_k of the learned memory for this block.
     - `finite`: False where a round was skipped because its gradient was not finite.
     """

@@ -1,5 +1,6 @@
 """Faults of values: infinite numbers, missing values where they are refused; each with its row and column."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,25 @@ from smoothfbo.stream.reading.schema import Schema, is_number
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
+MOST_NAMED = 10  # rows that were left out and are named
 LARGEST = 1e100  # squares of numbers, and their sums, must be finite
+
+
+@dataclass
+class LeftOut:
+    """Rows that were left out because something is wrong with them: how many, and what is wrong with the first ones."""
+
+    is_allowed: bool = False
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, fault: UsageError) -> None:
+        """One row more; raises the fault where nothing may be left out."""
+        if not self.is_allowed:
+            raise fault
+        self.count += 1
+        if len(self.first) < MOST_NAMED:
+            self.first.append(str(fault))
 
 
 def good_rows(

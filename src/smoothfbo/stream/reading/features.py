@@ -92,10 +92,13 @@ class Encoder:
         columns = zip(self.names, self._lowest, self._highest, strict=True)
         return [name for name, low, high in columns if name is not None and low >= high]
 
-    def encode(self, table: pa.Table) -> tuple[Rows, pa.Array | None, UsageError | None]:
-        """The rows before the first one whose time goes back or that has one class too many; their times; the fault."""
-        table, crowd = self._before_crowd(table)
-        time, fault = self._time(table)
+    def encode(self, table: pa.Table, left_out: int = 0) -> tuple[Rows, pa.Array | None, UsageError | None]:
+        """The rows before the first one whose time goes back or that has one class too many; their times; the fault.
+
+        `left_out` rows of the table did not come here; they count where a row is named.
+        """
+        table, crowd = self._before_crowd(table, left_out)
+        time, fault = self._time(table, left_out)
         if fault is not None:
             table = table.slice(0, len(time) if time is not None else 0)
         fault = fault or crowd
@@ -119,14 +122,7 @@ class Encoder:
         self.missing[name] += values.null_count
         if column.kind == "numeric":
             return values.to_numpy().astype(np.float64)[:, None]
-        levels = self.levels[name]
-        new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
-        levels += new[: column.slots - len(levels)]  # in order of appearance
-        indices = compute.index_in(values, pa.array(levels, pa.string()))
-        indices = compute.fill_null(indices, column.slots).to_numpy()
-        marks = (indices[:, None] == np.arange(column.slots + 1)).astype(np.float64)
-        marks[compute.is_null(values).to_numpy(zero_copy_only=False)] = np.nan
-        return marks
+        return one_hot(values, self.levels[name], column.slots)
 
     def _target(self, values: pa.ChunkedArray) -> np.ndarray:
         self.missing[self.schema.target] += values.null_count
@@ -141,7 +137,7 @@ class Encoder:
         indices = compute.index_in(values, pa.array(known, values.type))
         return codes[compute.fill_null(indices, len(known)).to_numpy()]
 
-    def _before_crowd(self, table: pa.Table) -> tuple[pa.Table, UsageError | None]:
+    def _before_crowd(self, table: pa.Table, left_out: int) -> tuple[pa.Table, UsageError | None]:
         """The rows before the first class for which there is no room."""
         if not self.schema.is_classification:
             return table, None
@@ -152,8 +148,8 @@ class Encoder:
             return table, None
         row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
         return table.slice(0, row), UsageError(
-            f"{self.source}, row {self.rows + row + 1}, column {self.schema.target!r}: more than {MOST_CLASSES} "
-            "classes; if they are numbers, set `task` to regression."
+            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.target!r}: more than "
+            f"{MOST_CLASSES} classes; if they are numbers, set `task` to regression."
         )
 
     def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
@@ -181,7 +177,7 @@ class Encoder:
                 self._highest = np.fmax(self._highest, np.fmax.reduce(together[1:]))
         return together[1:]
 
-    def _time(self, table: pa.Table) -> tuple[np.ndarray | None, UsageError | None]:
+    def _time(self, table: pa.Table, left_out: int) -> tuple[np.ndarray | None, UsageError | None]:
         if self.schema.time is None:
             return None, None
         values = table[self.schema.time]
@@ -200,8 +196,8 @@ class Encoder:
             return time, None
         row, shown = int(back[0]), table[self.schema.time][int(back[0])]
         return good, UsageError(
-            f"{self.source}, row {self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the row above; "
-            "rows must be in time order (`sort` sorts files)."
+            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the "
+            "row above; rows must be in time order (`sort` sorts files)."
         )
 
     def state(self) -> dict[str, Any]:
@@ -223,6 +219,17 @@ class Encoder:
         self.levels = {name: list(levels) for name, levels in state["levels"].items()}
         self._history, self._last = np.array(state["history"]), np.array(state["last"])
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
+
+
+def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int) -> np.ndarray:
+    """A column for each of `levels`, which grow as new ones come, and one for all beyond `slots`; NaN where missing."""
+    new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
+    levels += new[: slots - len(levels)]  # in order of appearance
+    indices = compute.index_in(values, pa.array(levels, pa.string()))
+    indices = compute.fill_null(indices, slots).to_numpy()
+    marks = (indices[:, None] == np.arange(slots + 1)).astype(np.float64)
+    marks[compute.is_null(values).to_numpy()] = np.nan
+    return marks
 
 
 def _fill_forward(columns: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.reading.faults import good_rows
+from smoothfbo.stream.reading.faults import LeftOut, good_rows
 from smoothfbo.stream.reading.schema import Schema, check_names, infer_schema
 from smoothfbo.stream.reading.text import TextTable
 
@@ -88,33 +88,40 @@ class MemoryTable:
         """Nothing is open."""
 
 
-def open_source(path: str) -> Source:
-    """CSV, CSV.gz or Parquet by the file's name; `-` is CSV from standard input."""
+def open_source(path: str, left_out: LeftOut | None = None) -> Source:
+    """CSV, CSV.gz or Parquet by the file's name; `-` is CSV from standard input. `left_out` counts lines it skips."""
     if path != "-" and not Path(path).exists():
         raise UsageError(f"{path} does not exist.")
     if can_be_read_again(path) and Path(path).stat().st_size == 0:
         raise UsageError(f"{path} is empty.")
     is_parquet = Path(path).suffix.lower() in (".parquet", ".pq")
-    return ParquetTable(path) if is_parquet and not Path(path).is_dir() else TextTable(path)
+    return ParquetTable(path) if is_parquet and not Path(path).is_dir() else TextTable(path, left_out)
 
 
 class OpenTable:
     """A table whose schema is known; iterate over its checked portions once."""
 
-    def __init__(self, source: Source, schema: Schema, missing: Missing):
+    def __init__(self, source: Source, schema: Schema, missing: Missing, left_out: LeftOut | None = None):
         self.source, self.schema, self.missing = source, schema, missing
+        self.left_out = left_out or LeftOut()
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Portions with numbers as float64, text as strings, and nothing infinite; faults name row and column."""
+        """Portions with numbers as float64, text as strings, and nothing infinite; faults name row and column.
+
+        A portion ends before a row that is left out, so that `left_out` tells how many were left out before it.
+        """
         done = 0
         with contextlib.closing(self.source):
             for portion in self.source.portions(self.schema):
-                table, fault = good_rows(portion, self.schema, done, self.missing, self.source.name)
-                if table.num_rows:
-                    yield table
-                if fault is not None:
-                    raise fault
-                done += table.num_rows
+                while portion.num_rows:
+                    before = done + self.left_out.count
+                    table, fault = good_rows(portion, self.schema, before, self.missing, self.source.name)
+                    if table.num_rows:
+                        yield table
+                    done += table.num_rows
+                    portion = portion.slice(table.num_rows + 1)
+                    if fault is not None:
+                        self.left_out.add(fault)
 
     def close(self) -> None:
         self.source.close()
@@ -132,24 +139,28 @@ def open_table(
     missing: Missing = "impute",
     sort: bool = False,
     schema: Schema | None = None,
+    skip: bool = False,
 ) -> OpenTable:
     """Open a table of at least `block` rows. Its schema is inferred from the first rows, or that of a table before.
 
-    `sort` holds the whole file in memory to sort it by `time`.
+    `sort` holds the whole file in memory to sort it by `time`; `skip` leaves rows out that cannot be read.
     """
-    source = open_source(path)
+    left_out = LeftOut(skip)
+    source = open_source(path, left_out)
     choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore}
     try:
-        first = source.first(FIRST_ROWS, block)
+        # Where the columns are known already, standard input need not be waited for.
+        is_slow = schema is not None and not can_be_read_again(path)
+        first = source.first(*(1, 1) if is_slow else (FIRST_ROWS, block))
         if schema is not None:
             _check_same_columns(schema, first.column_names, source.name)
-            known = OpenTable(source, schema, missing)
-            return OpenTable(_in_order(known), schema, missing) if sort else known
+            known = OpenTable(source, schema, missing, left_out)
+            return OpenTable(_in_order(known), schema, missing, left_out) if sort else known
         if first.num_rows == 0:
             raise UsageError(f"{source.name} has a header and no rows.")
         inferred = infer_schema(first, **choices)
         if sort:
-            source = _in_order(OpenTable(source, inferred, missing))
+            source = _in_order(OpenTable(source, inferred, missing, left_out))
             first = source.first(FIRST_ROWS, block)  # other rows are first now
             inferred = infer_schema(first, **{**choices, "time": inferred.time, "ignore": ()})
         if first.num_rows < block:
@@ -159,7 +170,7 @@ def open_table(
     except UsageError:
         source.close()
         raise
-    return OpenTable(source, inferred, missing)
+    return OpenTable(source, inferred, missing, left_out)
 
 
 def _in_order(table: OpenTable) -> MemoryTable:

@@ -165,7 +165,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _slots(values: pa.ChunkedArray) -> int:
     """Twice the levels of the first rows, within bounds: shapes are fixed, and new levels may come."""
-    levels = len(compute.unique(compute.drop_null(values.combine_chunks())))
+    return slots_for(len(compute.unique(compute.drop_null(values.combine_chunks()))))
+
+
+def slots_for(levels: int) -> int:
     return min(max(2 * levels, FEWEST_SLOTS), MOST_LEVELS)
 
 

@@ -14,18 +14,21 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from smoothfbo.errors import UsageError
+from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.lines import open_bytes, whole_lines
 from smoothfbo.stream.reading.schema import Schema, check_names, converts, shortened
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+LINES_OF_A_PART = 256
 PATIENCE = 1.0  # seconds that standard input has for more than the first rows
 
 
 class TextTable:
     """A CSV file, packed or not, or standard input: a header line, then one row a line."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, left_out: LeftOut | None = None):
         self.name = "standard input" if path == "-" else path
+        self.left_out = left_out or LeftOut()
         self._file = open_bytes(path)
         self._lines = whole_lines(self._file, self.name)
         self._waiting: list[bytes] = []  # read for `first`, to be delivered again
@@ -72,9 +75,12 @@ class TextTable:
             self._waiting.append(portion)
             have += _count_rows(portion)
         text = _first_lines(b"".join(self._waiting), rows)
+        if self.left_out.is_allowed:
+            text = b"".join(line for line in text.splitlines(keepends=True) if self._has_all_fields(line))
+            least = 0
         if not text.strip():
             return pa.table({name: pa.nulls(0) for name in self.names})
-        table, fault = self._careful(text, 0, {})
+        table, fault, _ = self._careful(text, 0, {})
         if fault is not None and table.num_rows < least:
             raise fault
         table = _with_late_words(table, least)
@@ -85,14 +91,19 @@ class TextTable:
         types = {column.name: self._type(column.name, column.kind) for column in schema.columns}
         done = 0
         for portion in self._all_lines():
-            if not portion.strip():
-                continue
-            table, fault = self._careful(portion, done, types)
-            if table.num_rows:
-                yield table
-            if fault is not None:
-                raise fault
-            done += table.num_rows
+            parts = [portion]
+            while parts:
+                part = parts.pop(0)
+                if not part.strip():
+                    continue
+                table, fault, rest = self._careful(part, done, types)
+                if table.num_rows:
+                    yield table
+                done += table.num_rows
+                if fault is not None:
+                    self.left_out.add(fault)
+                    done += 1
+                    parts = [*_in_small_parts(rest), *parts]
 
     def _all_lines(self) -> Iterator[bytes]:
         yield from self._waiting
@@ -108,20 +119,31 @@ class TextTable:
             return inferred if inferred.unit == "ns" else pa.timestamp("us", inferred.tz)
         return {"numeric": pa.float64(), "categorical": pa.string(), "time": pa.timestamp("us")}[kind]
 
-    def _careful(self, text: bytes, done: int, types: dict[str, pa.DataType]) -> tuple[pa.Table, UsageError | None]:
-        """All rows of a portion, or those before its first fault, and the fault."""
+    def _careful(
+        self, text: bytes, done: int, types: dict[str, pa.DataType]
+    ) -> tuple[pa.Table, UsageError | None, bytes]:
+        """All rows of a portion, or those before its first fault, the fault, and the lines after it."""
         end, what = _broken_line(text)
         if what is None:
             with contextlib.suppress(pa.ArrowException):
-                return self._parse(text, types), None
+                return self._parse(text, types), None, b""
         lines = [line for line in text[:end].splitlines(keepends=True) if line.strip()]
         good = self._good_lines(lines, types)
+        rest = text[end:].partition(b"\n")[2]
         if good < len(lines):
             what = self._fault_of_line(lines[good], types)
+            rest = b"".join(lines[good + 1 :]) + text[end:]
         fault = None if what is None else UsageError(f"{self.name}, row {done + good + 1}{what}.")
         if not good:
-            return self._empty(types), fault
-        return self._parse(b"".join(lines[:good]), types), fault
+            return self._empty(types), fault, rest
+        return self._parse(b"".join(lines[:good]), types), fault, rest
+
+    def _has_all_fields(self, line: bytes) -> bool:
+        """Whether a line can be a row at all: text with as many values as there are columns."""
+        try:
+            return len(next(csv.reader([line.decode("utf-8")], strict=True), [])) == len(self.names)
+        except (UnicodeDecodeError, csv.Error):
+            return False
 
     def _good_lines(self, lines: list[bytes], types: dict[str, pa.DataType]) -> int:
         """How many lines can be parsed together, by bisection: the parser that failed decides, and no other."""
@@ -231,6 +253,12 @@ def _fields(line: bytes, name: str) -> list[str]:
 
 def _count_rows(text: bytes) -> int:
     return sum(1 for line in text.splitlines() if line.strip()) if text else 0
+
+
+def _in_small_parts(text: bytes) -> list[bytes]:
+    """Where one line is bad there may be more; each is searched for among few lines."""
+    lines = text.splitlines(keepends=True)
+    return [b"".join(lines[at : at + LINES_OF_A_PART]) for at in range(0, len(lines), LINES_OF_A_PART)]
 
 
 def _first_lines(text: bytes, rows: int) -> bytes:

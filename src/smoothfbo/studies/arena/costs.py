@@ -10,6 +10,7 @@ from smoothfbo.harness import store
 from smoothfbo.harness.study import Program, Run
 
 FILE = "costs.json"
+BLOCKS = "costs"  # the folder of those that workers have measured, a file for each block
 
 
 class Stopwatch:
@@ -19,8 +20,8 @@ class Stopwatch:
     Times differ from run to run, so they stay out of summary.json; a run that is resumed adds to what was measured.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float]):
-        self._file, self._clock = folder / FILE, clock
+    def __init__(self, file: Path, clock: Callable[[], float]):
+        self._file, self._clock = file, clock
         self._costs: dict[str, float] = store.read_json(self._file) if self._file.exists() else {}
         self._last: tuple[str, float] | None = None
 
@@ -32,8 +33,18 @@ class Stopwatch:
             cost = (now - self._last[1]) / (len(program.lanes) * program.chunk)
             for name in dict.fromkeys(key(**_parts(lane)) for lane in program.lanes):
                 self._costs[name] = min(cost, self._costs.get(name, np.inf))
+            store.prepare(self._file.parent)
             store.write_json(self._file, self._costs)
         self._last = program.name, self._clock()
+
+
+def read(folder: Path) -> dict[str, float]:
+    """The smallest that was measured, by key."""
+    costs: dict[str, float] = {}
+    for file in [path for path in (folder / FILE, *sorted((folder / BLOCKS).glob("*.json"))) if path.exists()]:
+        for name, cost in store.read_json(file).items():
+            costs[name] = min(cost, costs.get(name, np.inf))
+    return costs
 
 
 def key(problem: str, method: str, window: int) -> str:
@@ -46,7 +57,9 @@ def _parts(lane: dict[str, Any]) -> dict[str, Any]:
 
 def timed(run: Run, clock: Callable[[], float]) -> Run:
     """The same run, with a stopwatch."""
-    watch = Stopwatch(run.folder, clock)
+    if run.workers is not None:
+        return run  # each of them has a stopwatch of its own
+    watch = Stopwatch(run.folder / (FILE if run.block is None else f"{BLOCKS}/{run.block}.json"), clock)
 
     def on_records(program: Program, records: dict[str, np.ndarray]) -> None:
         if not program.name.startswith("map"):

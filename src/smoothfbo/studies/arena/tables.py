@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from smoothfbo.harness import store
 from smoothfbo.harness.methods import FBO
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Table, Verdict, estimate_cell, estimate_text
 from smoothfbo.studies.arena import costs
@@ -68,14 +67,13 @@ def range_table(summary: Summary) -> Table:
 
 def relative_costs(folder: Path, summary: Summary) -> dict[str, dict[str, float]]:
     """By problem and method: the cost of a round at the chosen window, in rounds of FBO."""
-    path = folder / costs.FILE
-    measured = store.read_json(path) if path.exists() else {}
+    measured = costs.read(folder)
     result: dict[str, dict[str, float]] = {}
     for problem in (problem["name"] for problem in summary["problems"]):
         rows = rows_of(summary, problem)
         seconds = {name: measured.get(costs.key(problem, name, row["window"])) for name, row in rows.items()}
-        if seconds.get(FBO):
-            result[problem] = {name: value / seconds[FBO] for name, value in seconds.items() if value}
+        if unit := seconds.get(FBO):
+            result[problem] = {name: value / unit for name, value in seconds.items() if value}
     return result
 
 

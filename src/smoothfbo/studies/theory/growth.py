@@ -16,6 +16,7 @@ from smoothfbo.hypergradients import Oracle
 from smoothfbo.online import Online, run
 from smoothfbo.smoothing import window_average
 from smoothfbo.studies.theory.config import TheoryConfig
+from smoothfbo.studies.theory.replay import ReplayedSamples, replay
 from smoothfbo.studies.theory.statements import Check
 from smoothfbo.testbeds import DriftingCosine
 
@@ -59,10 +60,10 @@ def biased_oracle(problem: DriftingCosine, bias: Array, decay: Array) -> Oracle:
     return Oracle(draw)
 
 
-def _grow(
+def _stored(
     problem: DriftingCosine, oracle: Oracle, window: Array, step: Array, key: Array, rounds: int, capacity: int
 ) -> Array:
-    """BLR_w(T)/T of one lane, in O(T·d): window means of the cosine problem are those of cos c and sin c."""
+    """λ_0, …, λ_{T−1} with a window of stored gradients."""
     optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
     _, outers = run(
         Online(None, oracle, optimiser, monitor=False),
@@ -72,7 +73,12 @@ def _grow(
         key=key,
         record=lambda state, info: info.outer,  # noqa: ARG005
     )
-    times = jnp.arange(rounds)
+    return outers
+
+
+def _per_round(problem: DriftingCosine, outers: Array, window: Array) -> dict[str, Array]:
+    """BLR_w(T)/T and BLR_1(T)/T, in O(T·d): window means of the cosine problem are those of cos c and sin c."""
+    times = jnp.arange(len(outers))
     centres = jax.vmap(problem.centre)(times)
 
     def window_average_of(values: Array) -> Array:
@@ -80,8 +86,12 @@ def _grow(
         return (sums[times + 1] - sums[jnp.maximum(times + 1 - window, 0)]) / window.astype(values.dtype)
 
     cosine, sine = window_average_of(jnp.cos(centres)), window_average_of(jnp.sin(centres))
-    gradients = problem.smoothness(rounds) * (jnp.sin(outers) * cosine - jnp.cos(outers) * sine)
-    return jnp.mean(jnp.sum(gradients**2, axis=1))
+    of_window = problem.curvature * (jnp.sin(outers) * cosine - jnp.cos(outers) * sine)
+    own = problem.curvature * jnp.sin(outers - centres)
+    return {
+        "regret_per_round": jnp.mean(regret.squared_norms(of_window)),
+        "regret_one_per_round": jnp.mean(regret.squared_norms(own)),
+    }
 
 
 class Numbers(NamedTuple):
@@ -92,23 +102,38 @@ class Numbers(NamedTuple):
     wobble: Any
     bias: Any
     bias_decay: Any
+    shifted: Any  # whether replayed samples are shifted, or have noise added
     window: Any
     step: Any
     key: Any  # the bits of a lane's key
 
 
-def _growth_settings() -> list[tuple[str, str, str]]:
-    """Drift, step and bias."""
-    unbiased = [(drift, rule, "none") for drift in GROWTH_DRIFTS for rule in ("1/L", "1/(2Lw)")]
-    return unbiased + [("log T", "1/(2Lw)", bias) for bias in BIASES if bias != "none"]
+class _Setting(NamedTuple):
+    """What the regret grows under."""
+
+    drift: str
+    step: str
+    bias: str
+    smoothing: str
 
 
-def growth_program(config: TheoryConfig, horizon: int) -> Program:
-    """Regret per round at one horizon, for windows w = ⌈T^e⌉ and two ways to choose the step."""
+STORED, REPLAYED, SHIFTED = "stored", "replayed", "replayed, shifted samples"
+
+
+def _growth_settings(replayed: bool) -> list[_Setting]:
+    if replayed:
+        return [*(_Setting(drift, "1/L", "none", REPLAYED) for drift in GROWTH_DRIFTS),
+                _Setting("log T", "1/L", "none", SHIFTED)]  # fmt: skip
+    unbiased = [_Setting(drift, rule, "none", STORED) for drift in GROWTH_DRIFTS for rule in ("1/L", "1/(2Lw)")]
+    return unbiased + [_Setting("log T", "1/(2Lw)", bias, STORED) for bias in BIASES if bias != "none"]
+
+
+def growth_program(config: TheoryConfig, horizon: int, *, replayed: bool = False) -> Program:
+    """Regret per round at one horizon, for windows w = ⌈T^e⌉: stored with two ways to choose the step, or replayed."""
     lanes = tuple(
-        {"drift": drift, "rounds": horizon, "exponent": exponent, "window": int(np.ceil(horizon**exponent)),
-         "step": rule, "bias": bias, "lane": lane}
-        for drift, rule, bias in _growth_settings()
+        {**setting._asdict(), "rounds": horizon, "exponent": exponent, "window": int(np.ceil(horizon**exponent)),
+         "lane": lane}
+        for setting in _growth_settings(replayed)
         for exponent in config.exponents
         for lane in range(config.growth_lanes)
     )  # fmt: skip
@@ -116,19 +141,26 @@ def growth_program(config: TheoryConfig, horizon: int) -> Program:
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(config.seed + 2), config.growth_lanes)))
     speed, slowing, wobble = np.array([_speeds(lane["drift"], lane["window"]) for lane in lanes]).T
     bias, bias_decay = np.array([BIASES[lane["bias"]] for lane in lanes]).T
+    capacity = int(windows.max())
 
     def advance(numbers: Numbers, state: Array) -> tuple[Array, dict[str, Array]]:
         problem = DriftingCosine(speed=numbers.speed, slowing=numbers.slowing, wobble=numbers.wobble)
         key = jax.random.wrap_key_data(numbers.key)
-        oracle = biased_oracle(problem, numbers.bias, numbers.bias_decay)
-        value = _grow(problem, oracle, numbers.window, numbers.step, key, horizon, int(windows.max()))
-        return state, {"round": jnp.full((1,), horizon - 1), "regret_per_round": value[None]}
+        if replayed:
+            source = ReplayedSamples(problem, numbers.shifted, numbers.window, key, capacity)
+            outers = replay(source, numbers.step, horizon)[0][:-1]
+        else:
+            oracle = biased_oracle(problem, numbers.bias, numbers.bias_decay)
+            outers = _stored(problem, oracle, numbers.window, numbers.step, key, horizon, capacity)
+        values = {name: value[None] for name, value in _per_round(problem, outers, numbers.window).items()}
+        return state, {"round": jnp.full((1,), horizon - 1), **values}
 
     return Program(
-        name=f"growth of the regret, T = {horizon:,}",
+        name=f"growth of the regret{' with replay' if replayed else ''}, T = {horizon:,}",
         lanes=lanes,
         numbers=Numbers(
-            speed, slowing, wobble, bias, bias_decay, windows,
+            speed, slowing, wobble, bias, bias_decay,
+            np.array([float(lane["smoothing"] == SHIFTED) for lane in lanes]), windows,
             np.array([1.0 if lane["step"] == "1/L" else 1 / (2 * lane["window"]) for lane in lanes]),
             keys[[lane["lane"] for lane in lanes]],
         ),
@@ -140,7 +172,8 @@ def growth_program(config: TheoryConfig, horizon: int) -> Program:
 
 
 def measure_growth(program: Program, records: dict[str, np.ndarray]) -> pd.DataFrame:
-    frame = pd.DataFrame(program.lanes).assign(regret_per_round=records["regret_per_round"][:, 0])
+    values = {name: records[name][:, 0] for name in ("regret_per_round", "regret_one_per_round")}
+    frame = pd.DataFrame(program.lanes).assign(**values)
     variations = {
         (drift, window): float(regret.variation(_growth_problem(drift, window).suprema(program.rounds)))
         for drift, window in frame[["drift", "window"]].drop_duplicates().itertuples(index=False)
@@ -150,43 +183,81 @@ def measure_growth(program: Program, records: dict[str, np.ndarray]) -> pd.DataF
 
 
 def growth_slopes(growth: Any) -> pd.DataFrame:
-    """Slopes of log(BLR/T) over log T on the larger half of the horizons, one per lane, then mean and error."""
+    """Slopes of log(BLR/T) over log T on the larger half of the horizons, one per lane, then mean and error.
+
+    `slope` is that of BLR_w, `slope_one` that of BLR_1, in which every round counts with its own objective.
+    """
     largest = np.sort(growth["rounds"].unique())[len(growth["rounds"].unique()) // 2 :]
     rows = []
-    names = ["drift", "step", "bias", "exponent"]
-    for keys, group in growth[growth["rounds"].isin(largest)].groupby(names):
-        table = group.pivot_table(index="rounds", columns="lane", values="regret_per_round")
-        slopes = np.polyfit(np.log(table.index.to_numpy()), np.log(table.to_numpy()), 1)[0]
-        error = slopes.std(ddof=1) / np.sqrt(len(slopes))
-        rows.append({**dict(zip(names, keys, strict=True)), "slope": slopes.mean(), "error": error})
+    names = [*_Setting._fields, "exponent"]
+    for keys, group in growth[growth["rounds"].isin(largest)].groupby(names, sort=False):
+        row = dict(zip(names, keys, strict=True))
+        for suffix, values in (("", "regret_per_round"), ("_one", "regret_one_per_round")):
+            table = group.pivot_table(index="rounds", columns="lane", values=values)
+            slopes = np.polyfit(np.log(table.index.to_numpy()), np.log(table.to_numpy()), 1)[0]
+            row |= {f"slope{suffix}": slopes.mean(), f"error{suffix}": slopes.std(ddof=1) / np.sqrt(len(slopes))}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 def judge_growth(growth: Any) -> Iterator[Check]:
-    """Sublinear means that the regret per round falls with T; with linear variation it must not.
+    """Sublinear means that the regret per round falls with T; where it must not fall, that is judged, too."""
+    largest = int(growth["rounds"].max())
+    for row in growth_slopes(growth).to_dict("records"):
+        exponent = float(row["exponent"])
+        biased = "" if row["bias"] == "none" else f", bias {row['bias']}"
+        rule = f"V₁ ~ {row['drift']}, step {row['step']}, w = T^{exponent:g}{biased}"
+        setting: Any = {"problem": "growth", "window": int(np.ceil(largest**exponent)), "drift": 0.0, "step": 0.0}
+        yield from (_judge_stored if row["smoothing"] == STORED else _judge_replayed)(row, rule, setting)
+    yield from _judge_bias_that_stays(growth[growth["rounds"] == largest])
+
+
+def _judge_stored(row: dict[str, Any], rule: str, setting: Any) -> Iterator[Check]:
+    """With linear variation BLR_w must not fall.
 
     With a step of 1/(2Lw) the proof gives BLR ≤ 4Lw(2Q + V₁) + Γ, so a claim is made where w·V₁ grows clearly more
     slowly than T, and the bias falls. A bias that stays has B_T ~ T: the iterates settle where ∇F = −b, so the regret
     per round must stay above a share of ‖b‖². With a step of 1/L and a growing window, stored gradients feed back with
     a delay and the iteration oscillates: D_{T,w} is not o(T), the corollary does not apply, and nothing is claimed.
     """
-    largest = int(growth["rounds"].max())
-    for row in growth_slopes(growth).to_dict("records"):
-        exponent, slope, error = float(row["exponent"]), float(row["slope"]), float(row["error"])
-        biased = "" if row["bias"] == "none" else f", bias {row['bias']}"
-        rule = f"V₁ ~ {row['drift']}, step {row['step']}, w = T^{exponent:g}{biased}"
-        window = int(np.ceil(largest**exponent))
-        setting: Any = {"problem": "growth", "window": window, "drift": 0.0, "step": 0.0, "standard_error": error}
-        growth_of_variation = {"log T": 0.0, "T^1/4": 0.25}.get(row["drift"], 1.0)
-        claimed = row["step"] == "1/(2Lw)" and exponent + growth_of_variation < 0.8
-        claimed &= row["bias"] != "stays"
-        if row["drift"] == "T":
-            name = f"counter-example, slope > −0.05: {rule}"
-            yield Check(name, "rate", lhs=-slope, rhs=0.05, holds=-slope <= 0.05 + 3 * error, **setting)
-        else:
-            name = f"{'sublinear, slope < 0' if claimed else 'no claim'}: {rule}"
-            yield Check(name, "rate", lhs=slope, rhs=0.0, holds=slope < -3 * error if claimed else None, **setting)
-    yield from _judge_bias_that_stays(growth[growth["rounds"] == largest])
+    growth_of_variation = {"log T": 0.0, "T^1/4": 0.25}.get(row["drift"], 1.0)
+    claimed = row["step"] == "1/(2Lw)" and row["exponent"] + growth_of_variation < 0.8 and row["bias"] != "stays"
+    if row["drift"] == "T":
+        yield _stays("counter-example", rule, row["slope"], row["error"], setting)
+    else:
+        yield _falls("sublinear" if claimed else None, rule, row["slope"], row["error"], 0.0, setting)
+
+
+def _judge_replayed(row: dict[str, Any], rule: str, setting: Any) -> Iterator[Check]:
+    """Replay at the theorems' own step: BLR_w ≤ 2L(2Q + min(V₁, 2TQ/w)) + Tσ²/w must fall whatever V₁ does.
+
+    With V₁ ~ log T a slope of −0.3 is asked for. BLR_1 ≤ 2 BLR_w + 2A falls where the ageing A within a window is
+    o(T): w for V₁ ~ log T, w^1.5 for T^1/4. With a turn by a right angle in every window it must stay.
+    """
+    name = row["smoothing"]
+    goal = -0.3 if row["drift"] == "log T" else 0.0
+    yield _falls(name, rule, row["slope"], row["error"], goal, setting)
+    own, one = f"{name}, BLR_1", (row["slope_one"], row["error_one"])
+    if row["drift"] in ("T", "T/w, turn alone"):
+        yield _stays(own, rule, *one, setting)
+    else:
+        power = {"log T": 1.0, "T^1/4": 1.5}.get(row["drift"], np.inf)
+        claimed = power * row["exponent"] < 0.8
+        yield _falls(own if claimed else None, rule if claimed else f"{own}, {rule}", *one, goal, setting)
+
+
+def _falls(name: str | None, rule: str, slope: float, error: float, goal: float, setting: Any) -> Check:
+    """A slope below `goal`: by three standard errors where that is 0, else up to them. Without a name, no claim."""
+    holds = None if name is None else bool(slope < -3 * error if goal == 0 else slope <= goal + 3 * error)
+    asked = "slope < 0" if goal == 0 else f"slope ≤ {goal:g}".replace("-", "−")
+    title = f"no claim: {rule}" if name is None else f"{name}, {asked}: {rule}"
+    return Check(title, "rate", lhs=slope, rhs=goal, standard_error=error, holds=holds, **setting)
+
+
+def _stays(name: str, rule: str, slope: float, error: float, setting: Any) -> Check:
+    title = f"{name}, slope > −0.05: {rule}"
+    holds = bool(-slope <= 0.05 + 3 * error)
+    return Check(title, "rate", lhs=-slope, rhs=0.05, standard_error=error, holds=holds, **setting)
 
 
 def _judge_bias_that_stays(growth: Any) -> Iterator[Check]:

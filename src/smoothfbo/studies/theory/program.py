@@ -16,11 +16,12 @@ from jaxtyping import Array
 from smoothfbo import regret
 from smoothfbo.functions import Linear, Network
 from smoothfbo.harness.study import Measured, Program, Study
-from smoothfbo.hypergradients import ConjugateGradient, Functional, Implicit
+from smoothfbo.hypergradients import ConjugateGradient, Functional, Implicit, Replayed
 from smoothfbo.online import Online, run
 from smoothfbo.smoothing import window_average
 from smoothfbo.studies.theory.config import TheoryConfig
 from smoothfbo.studies.theory.growth import growth_program, growth_slopes, judge_growth, measure_growth
+from smoothfbo.studies.theory.replay import DESCENT, compare_with_stored, judge_descent, judge_replay, replayed_lane
 from smoothfbo.studies.theory.statements import (
     TELESCOPING,
     Check,
@@ -33,6 +34,7 @@ from smoothfbo.studies.theory.statements import (
 )
 from smoothfbo.testbeds import AbstractTestbed, DriftingCosine, FiniteBilevel
 
+REPLAYED_ESTIMATES = "functional, replayed"
 SUMS = ("regret", "proxy", "error", "noise", "tracking")
 
 
@@ -54,7 +56,8 @@ class Setting:
     make: Callable[[Any], Any]
     lane: Callable[..., Columns]
     largest: float  # step of its theorem, as a fraction of 1/L
-    estimated: bool  # whether its gradients are estimated (Algorithm 3) or come from an oracle (Algorithm 1)
+    judge: Callable[..., list[Check]]
+    windows: tuple[int, ...]
 
     @property
     def program(self) -> str:
@@ -66,27 +69,45 @@ class Setting:
 
 def settings(config: TheoryConfig) -> list[Setting]:
     """Every problem at every speed; the speed is a number of the lane, so that all of them compile to one program."""
+    estimated = partial(judge_statements, estimated=True)
+    middle = config.windows[len(config.windows) // 2]  # a replayed window is a shape: one is compiled
     return [
-        Setting(name, drift, make, lane, largest, estimated=lane is _estimated_lane)
+        Setting(name, drift, make, lane, largest, judge, (middle,) if name == REPLAYED_ESTIMATES else config.windows)
         for drift in config.drifts
-        for name, make, lane, largest in (
-            ("oracle", lambda speed: DriftingCosine(speed=speed), _oracle_lane, 1.0),
-            ("functional", lambda speed: FiniteBilevel(points=4, speed=speed), _estimated_lane, 0.8),
+        for name, make, lane, largest, judge in (
+            ("oracle", _cosine, _oracle_lane, 1.0, partial(judge_statements, estimated=False)),
+            ("replayed", _cosine, partial(replayed_lane, shifted=0.0), 1.0, judge_replay),
+            ("replayed, shifted", _cosine, partial(replayed_lane, shifted=1.0), 1.0, judge_replay),
+            ("functional", partial(_finite, points=4), _estimated_lane, 0.8, estimated),
             (
-                "both terms",
-                lambda speed: FiniteBilevel(points=4, outer_coupling=0.5, speed=speed),
-                _estimated_lane,
+                REPLAYED_ESTIMATES,
+                partial(_finite, points=4),
+                partial(_replayed_estimates_lane, replayed=middle),
                 0.8,
+                judge_descent,
             ),
-            ("linear predictor", lambda speed: FiniteBilevel(points=6, features=3, speed=speed), _estimated_lane, 0.8),
+            ("both terms", partial(_finite, points=4, outer_coupling=0.5), _estimated_lane, 0.8, estimated),
+            ("linear predictor", partial(_finite, points=6, features=3), _estimated_lane, 0.8, estimated),
         )
     ]
+
+
+def _cosine(speed: Any) -> DriftingCosine:
+    return DriftingCosine(speed=speed)
+
+
+def _finite(speed: Any, **options: Any) -> FiniteBilevel:
+    return FiniteBilevel(speed=speed, **options)
 
 
 def study(config: TheoryConfig) -> Study:
     with jax.enable_x64(True):
         programs = [_program(config, setting) for setting in settings(config)]
-        programs += [growth_program(config, horizon) for horizon in config.horizons]
+        programs += [
+            growth_program(config, horizon, replayed=replayed)
+            for replayed in (False, True)
+            for horizon in config.horizons
+        ]
     return Study("theory", config, programs, partial(measure, config), partial(summarise, config), double=True)
 
 
@@ -96,7 +117,7 @@ def _program(config: TheoryConfig, setting: Setting) -> Program:
     lanes = tuple(
         {"problem": setting.name, "drift": setting.drift, "step": fraction * setting.largest, "window": window,
          "lane": lane}
-        for window in config.windows
+        for window in setting.windows
         for fraction in fractions(config)
         for lane in range(config.lanes)
     )  # fmt: skip
@@ -153,14 +174,7 @@ def _estimated_lane(
     problem: FiniteBilevel, window: Array, step: Array, key: Array, rounds: int, capacity: int
 ) -> Columns:
     """Algorithm 3: FuncGrad with a few steps of inner and adjoint optimisation, so that the bias is real."""
-    features = problem.features.shape[1]
-    curvature = jnp.trace(problem.features.T @ problem.features / problem.points)
-    family = Network.from_pair(
-        lambda key, x: jnp.zeros(features),  # noqa: ARG005
-        lambda params, x: params @ problem.phi(x),
-        optax.sgd(1 / curvature),
-        steps=3,
-    )
+    family = _family(problem)
     final, trace = run(
         Online(
             problem.problem(),
@@ -189,6 +203,41 @@ def _estimated_lane(
         "adjoint_error": 0.5 * jnp.mean((adjoints - jax.vmap(problem.adjoint_of)(times, outers, inners)) ** 2, axis=1),
         "bias_now": regret.squared_norms(expected - exact),
         "noise_now": regret.squared_norms(hypergradients - expected),
+    }
+
+
+def _family(problem: FiniteBilevel) -> Network:
+    """Functions that a few steps a round do not fit exactly."""
+    features = problem.features.shape[1]
+    curvature = jnp.trace(problem.features.T @ problem.features / problem.points)
+    return Network.from_pair(
+        lambda key, x: jnp.zeros(features),  # noqa: ARG005
+        lambda params, x: params @ problem.phi(x),
+        optax.sgd(1 / curvature),
+        steps=3,
+    )
+
+
+def _replayed_estimates_lane(
+    problem: FiniteBilevel, window: Array, step: Array, key: Array, rounds: int, capacity: int, *, replayed: int
+) -> Columns:
+    """The same fits and step on the data of the last w rounds, at the current λ."""
+    family = _family(problem)
+    final, (outers, used) = run(
+        Online(problem.problem(), Replayed(Functional(family, family), replayed), optax.sgd(step)),
+        problem.source(),
+        jnp.zeros(problem.dimension),
+        rounds=rounds,
+        key=key,
+        record=lambda state, info: (info.outer, info.gradient),  # noqa: ARG005
+    )
+    target = regret.window_gradients(problem.gradient, outers, window, capacity=capacity)
+    everything = jnp.concatenate([outers, final.learner.outer[None]])
+    return {
+        "regret": regret.squared_norms(target),
+        "proxy": regret.squared_norms(used),
+        "error": regret.squared_norms(used - target),
+        "telescoping": regret.telescoping(problem.objective, everything, window, capacity=capacity),
     }
 
 
@@ -251,10 +300,10 @@ def measure(config: TheoryConfig, program: Program, records: dict[str, np.ndarra
         here = {name: values[group.index] for name, values in columns.items()}
         judge = Judge(setting.name, int(window), setting.drift, float(step), within=step <= 1 + 1e-12)
         alpha = step / constants["smoothness"]
-        checks += judge_statements(judge, problem, here, constants, alpha, int(window), setting.estimated)
-        sums = {name: here[name].sum(axis=1) for name in SUMS}
+        checks += setting.judge(judge, problem, here, constants, alpha, int(window))
+        sums = {name: here[name].sum(axis=1) for name in SUMS if name in here}
         sums["bias"] = here["bias_now"].sum(axis=1) if "bias_now" in here else np.zeros(len(group))  # B_T
-        bound = next(check.rhs for check in reversed(judge.checks) if check.name.startswith("theorem"))
+        bound = next(check.rhs for check in reversed(judge.checks) if check.name.startswith(("theorem", DESCENT)))
         frames.append(group.assign(**sums, bound=bound, **constants))
     tables = {"metrics": pd.concat(frames, ignore_index=True), "statements": pd.DataFrame(as_records(checks))}
     if setting.name == "functional" and setting.drift == config.drifts[-1]:
@@ -276,11 +325,17 @@ def summarise(config: TheoryConfig, tables: Mapping[str, Any]) -> dict[str, Any]
         *from_records(tables["statements"].to_dict("records")),
         *_arbitrary_sequences(config),
         _reduction(config),
-        *judge_trade_off(tables["metrics"], config),
+        *judge_trade_off(_of_the_paper(tables["metrics"]), config),
+        *compare_with_stored(tables["metrics"], {"replayed": "oracle", REPLAYED_ESTIMATES: "functional"}),
         *judge_growth(tables["growth"]),
     ]
     slopes = growth_slopes(tables["growth"]).to_dict("records")
     return {"summary": {"checks": as_records(checks), "growth_slopes": slopes}}
+
+
+def _of_the_paper(lanes: Any) -> Any:
+    """Without replay, where there is no trade-off: no tracking term grows."""
+    return lanes[~lanes["problem"].str.contains("replayed")]
 
 
 def _arbitrary_sequences(config: TheoryConfig) -> Iterator[Check]:

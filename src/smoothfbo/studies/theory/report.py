@@ -59,7 +59,7 @@ def growth_table(checks: list[dict[str, Any]]) -> Table:
         result.add_column(column, justify="left" if column.startswith("v") else "right")
     for check in checks:
         if check["problem"] == "growth":
-            slope = -check["lhs"] if check["name"].startswith("counter") else check["lhs"]
+            slope = -check["lhs"] if "slope > " in check["name"] else check["lhs"]
             verdict = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]–[/]"}[check["holds"]]
             result.add_row(check["name"], f"{slope:+.3f} ± {1.96 * check['standard_error']:.3f}", verdict)
     return result
@@ -89,7 +89,10 @@ def build(folder: Path) -> Path:
     captions = {
         "bound": ("Measured regret and the theorem's bound", "Over windows; a row per problem, a column per drift."),
         "trade_off": ("Variance falls with the window, tracking grows", "Their sum has a best window."),
-        "growth": ("Regret per round over the horizon", "Below a slope of 0 the regret is sublinear."),
+        "growth": (
+            "Regret per round over the horizon",
+            "Below a slope of 0 the regret is sublinear. Above: of the windowed objective; below: of each round's own.",
+        ),
         "growth_bias": ("The same with a bias that falls and with one that stays", "Smoothing does not remove a bias."),
         "decomposition": ("The terms of one run's error over time", "Error = noise + bias + tracking, exactly."),
     }
@@ -180,6 +183,7 @@ def _band(axis: Axes, groups: Any, column: str, colour: str, label: str, style: 
 
 def _bound(lanes: Any) -> Any:
     """Measured regret and the theorem's right side, over windows; a row per problem, a column per drift."""
+    lanes = lanes[lanes["problem"] != "functional, replayed"]  # at one window only
     problems, drifts = list(lanes["problem"].unique()), sorted(lanes["drift"].unique())
     figure, axes = plt.subplots(
         len(problems), len(drifts), figsize=(4 * len(drifts), 3 * len(problems)), sharex=True, sharey="row",
@@ -225,28 +229,42 @@ def _trade_off(lanes: Any) -> Any:
     return figure
 
 
+CURVES = (("stored", "1/(2Lw)", "-", "o"), ("stored", "1/L", "--", "o"), ("replayed", "1/L", ":", "s"))
+REGRETS = (("BLR_w(T) / T", "regret_per_round", "slope"), ("BLR_1(T) / T", "regret_one_per_round", "slope_one"))
+
+
 def _growth(growth: Any, slopes: list[dict[str, Any]]) -> Any:
-    """Regret per round over the horizon, log-log."""
+    """Regret per round over the horizon, log-log; a row for each regret, a column for each growth of the variation."""
     drifts = [drift for drift in dict.fromkeys(growth["drift"]) if "alone" not in drift]
-    figure, axes = plt.subplots(1, len(drifts), figsize=(4.6 * len(drifts), 4), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        2, len(drifts), figsize=(4.6 * len(drifts), 8), sharey="row", layout="constrained", squeeze=False
+    )
     exponents = sorted(growth["exponent"].unique())
-    for axis, drift in zip(np.atleast_1d(axes), drifts, strict=True):
-        for step, style in (("1/(2Lw)", "-"), ("1/L", "--")):
-            for exponent, colour in zip(exponents, ("#0072b2", "#009e73", "#d55e00", "#cc79a7"), strict=False):
-                here = growth[(growth["drift"] == drift) & (growth["step"] == step) & (growth["exponent"] == exponent)]
-                here = here[here["bias"] == "none"]
-                mean = here.groupby("rounds")["regret_per_round"].mean()
-                (slope,) = [
-                    row["slope"]
-                    for row in slopes
-                    if (row["drift"], row["step"], row["exponent"], row["bias"]) == (drift, step, exponent, "none")
-                ]
-                label = f"α = {step}, w = T^{exponent:g}: slope {slope:+.2f}"
-                axis.plot(mean, style, marker="o", markersize=3, color=colour, label=label)
-        axis.set(xscale="log", yscale="log", xlabel="rounds T", title=f"V₁ ~ {drift}")
-        axis.legend(frameon=False, fontsize=7)
-    np.atleast_1d(axes)[0].set_ylabel("BLR_w(T) / T")
+    for row, (label, column, slope_name) in zip(axes, REGRETS, strict=True):
+        for axis, drift in zip(row, drifts, strict=True):
+            for smoothing, step, style, marker in CURVES:
+                for exponent, colour in zip(exponents, ("#0072b2", "#009e73", "#d55e00", "#cc79a7"), strict=False):
+                    place = {"drift": drift, "step": step, "smoothing": smoothing, "exponent": exponent, "bias": "none"}
+                    mean = _at(growth, place).groupby("rounds")[column].mean()
+                    slope = _slope(slopes, place, slope_name)
+                    name = f"{smoothing}, α = {step}, w = T^{exponent:g}: slope {slope:+.2f}"
+                    axis.plot(mean, style, marker=marker, markersize=3, color=colour, label=name)
+            axis.set(xscale="log", yscale="log", title=f"V₁ ~ {drift}")
+            axis.legend(frameon=False, fontsize=6)
+        row[0].set_ylabel(label)
+    for axis in axes[-1]:
+        axis.set_xlabel("rounds T")
     return figure
+
+
+def _at(growth: Any, place: dict[str, Any]) -> Any:
+    """The rows at one setting."""
+    return growth[np.logical_and.reduce([growth[name] == value for name, value in place.items()])]
+
+
+def _slope(slopes: list[dict[str, Any]], place: dict[str, Any], name: str) -> float:
+    (slope,) = [row[name] for row in slopes if all(row[key] == value for key, value in place.items())]
+    return slope
 
 
 def _growth_with_bias(growth: Any, slopes: list[dict[str, Any]]) -> Any:
@@ -257,10 +275,9 @@ def _growth_with_bias(growth: Any, slopes: list[dict[str, Any]]) -> Any:
     figure, axes = plt.subplots(1, len(exponents), figsize=(4.6 * len(exponents), 4), sharey=True, layout="constrained")
     for axis, exponent in zip(np.atleast_1d(axes), exponents, strict=True):
         for bias, colour in zip(("none", *biases), ("#0072b2", "#009e73", "#d55e00"), strict=True):
-            place = {"drift": drift, "step": step, "exponent": exponent, "bias": bias}
-            here = growth[np.logical_and.reduce([growth[name] == value for name, value in place.items()])]
-            (slope,) = [row["slope"] for row in slopes if all(row[name] == value for name, value in place.items())]
-            mean = here.groupby("rounds")["regret_per_round"].mean()
+            place = {"drift": drift, "step": step, "smoothing": "stored", "exponent": exponent, "bias": bias}
+            slope = _slope(slopes, place, "slope")
+            mean = _at(growth, place).groupby("rounds")["regret_per_round"].mean()
             axis.plot(mean, "-", marker="o", markersize=3, color=colour, label=f"bias: {bias}, slope {slope:+.2f}")
         axis.set(xscale="log", yscale="log", xlabel="rounds T", title=f"V₁ ~ {drift}, α = {step}, w = T^{exponent:g}")
         axis.legend(frameon=False, fontsize=7)

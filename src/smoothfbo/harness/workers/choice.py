@@ -1,0 +1,22 @@
+"""What `--workers` may say. Neither jax nor Ray is loaded here."""
+
+from smoothfbo.harness.requirements import require
+from smoothfbo.harness.workers.base import Workers
+from smoothfbo.harness.workers.cluster import ClusterWorkers
+from smoothfbo.harness.workers.local import LocalWorkers
+
+MOST = 1_024  # local processes
+
+
+def choose(request: str | None, block: int | None) -> Workers | None:
+    """Processes on this machine (a number), a Ray cluster (auto, ray://…), or none."""
+    require(block is None or block >= 1, "block", block, "an integer of at least 1")
+    if request is None:
+        require(block is None, "block", block, "used together with `workers`")
+        return None
+    if request == "auto" or request.startswith("ray://"):
+        return ClusterWorkers(request, block)
+    number = int(request) if request.isascii() and request.isdigit() else 0
+    allowed = f"a number of local processes (1 to {MOST:,}), auto (a running Ray cluster) or ray://HOST:PORT"
+    require(1 <= number <= MOST, "workers", request, allowed)
+    return LocalWorkers(number, block)

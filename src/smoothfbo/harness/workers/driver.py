@@ -1,0 +1,109 @@
+"""Sees that every block is run: one bar for all, another attempt where one failed, and what is missing in the end."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from smoothfbo.errors import UsageError
+from smoothfbo.harness.folders import Stopped
+from smoothfbo.harness.interruption import Interruption
+from smoothfbo.harness.study import Progress
+from smoothfbo.harness.workers.base import Team
+from smoothfbo.harness.workers.blocks import Block
+
+ATTEMPTS = 3  # in a row that got no further than the one before
+POLL = 0.3  # seconds
+COUNTING_SHARE = 0.05  # of the time may go into counting what is done
+STOP = "stop"  # a file in a run's `progress`: workers end, with a checkpoint, once it is there
+
+
+class StopFile:
+    """For a worker what `Interruption` is for a process with a terminal."""
+
+    def __init__(self, work: Path):
+        self.path = work / STOP
+
+    @property
+    def is_requested(self) -> bool:
+        return self.path.exists()
+
+
+class Tally:
+    """How far the blocks have come, for the bar and for attempts that got further. `count(block)` looks at the disk."""
+
+    def __init__(self, blocks: Sequence[Block], count: Callable[[Block], int]):
+        self._count, self._last, self._cost = count, 0.0, 0.0
+        self.chunks = {block.name: count(block) for block in blocks}
+        self._rounds = {block.name: len(block.program.lanes) * block.program.chunk for block in blocks}
+        self.total = sum(self._rounds[block.name] * block.program.chunks for block in blocks)
+
+    def renew(self, block: Block) -> int:
+        """The chunks of a block."""
+        self.chunks[block.name] = self._count(block)
+        return self.chunks[block.name]
+
+    def renew_all(self, blocks: Iterable[Block]) -> None:
+        """Unless it was done just now: a folder far away is not looked at all the time."""
+        begin = time.monotonic()
+        if begin - self._last > self._cost / COUNTING_SHARE:
+            for block in blocks:
+                self.renew(block)
+            self._last = time.monotonic()
+            self._cost = self._last - begin
+
+    @property
+    def done(self) -> int:
+        """Rounds of all lanes."""
+        return sum(self._rounds[name] * chunks for name, chunks in self.chunks.items())
+
+
+def run_blocks(
+    blocks: Sequence[Block],
+    left: Sequence[Block],
+    work: Path,
+    team: Team,
+    count: Callable[[Block], int],
+    on_progress: Callable[[Progress], None],
+) -> dict[str, str]:
+    """Run those of the blocks that are left. Returns those that failed too often, by name, and why.
+
+    `count(block)` says how many chunks have their records. A block whose worker dies is tried again and resumes
+    from its checkpoint. It is given up after three attempts that got no further. Raises `Stopped` on Ctrl-C.
+    """
+    stop, tally = StopFile(work), Tally(blocks, count)
+    stop.path.unlink(missing_ok=True)
+    missing: dict[str, str] = {}
+    failures = {block.name: 0 for block in blocks}
+    reached = dict(tally.chunks)  # when it failed last
+
+    def show(text: str, notes: Sequence[str] = (), *, compiling: bool = False) -> None:
+        on_progress(Progress(text, tally.done, tally.total, "rounds", compiling, tuple(notes)))
+
+    show(f"starting {len(blocks)} blocks", team.notes, compiling=True)
+    pending = {team.submit(block.name): block for block in left}
+    with Interruption() as interruption:
+        while pending:
+            if interruption.is_requested:
+                stop.path.touch()
+            notes: list[str] = []
+            for handle, ended in team.wait(list(pending), POLL):
+                block = pending.pop(handle)
+                chunks = tally.renew(block)
+                notes += ended.notes
+                if ended.error is None or interruption.is_requested:
+                    continue
+                if ended.is_final:
+                    raise UsageError(f"{ended.error}.")
+                failures[block.name] = 1 if chunks > reached[block.name] else failures[block.name] + 1
+                reached[block.name] = chunks
+                if failures[block.name] < ATTEMPTS:
+                    notes.append(f"block {block.text} failed and is tried again: {ended.error}.")
+                    pending[team.submit(block.name)] = block
+                else:
+                    notes.append(f"block {block.text} failed {ATTEMPTS} times and is left out: {ended.error}.")
+                    missing[block.name] = ended.error
+            tally.renew_all(pending.values())
+            show(f"{len(blocks) - len(pending)} of {len(blocks)} blocks", notes)
+        if interruption.is_requested:
+            raise Stopped
+    return missing

@@ -1,0 +1,144 @@
+"""What the estimators' fit is: weights, coefficients, categories, intervals; single rows in NumPy; river's clone."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+
+OPTIONS = {"block": 8, "rates": 4, "smoothing": 3}
+ROWS = 8 * 30 + 5
+
+
+def data(seed=0):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(ROWS, 3)) * [1, 10, 0.1] + 5
+    return x, x @ [1.0, -0.2, 3.0] + 0.1 * random.normal(size=ROWS)
+
+
+def named(row):
+    return dict(zip("abc", row.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, y = data()
+    return StreamRegressor(**OPTIONS).fit(pd.DataFrame(x, columns=list("abc")), y)
+
+
+def test_single_rows_give_the_numbers_of_many(fitted):
+    x, _ = data(1)
+    x[3, 1], x[4, 2], x[5, 0] = np.nan, 1e9, -1e9  # missing, and far from all else
+    expected = fitted.predict(pd.DataFrame(x, columns=list("abc")))
+    given = [fitted.predict_one(named(row)) for row in x[:20]]
+    np.testing.assert_allclose(given, expected[:20], rtol=1e-12)
+    assert abs(expected[5] - expected.mean()) < 10  # it did count as missing
+
+
+def test_coefficients_are_those_of_the_learned_memory(fitted):
+    x, y = data()
+    assert fitted.coef_.shape == (3,)
+    frame = pd.DataFrame(x, columns=list("abc"))
+    learner = fitted.learner_
+    fit = [learner.linear_fit().outputs(row)[0] for row in x]
+    np.testing.assert_allclose(x @ fitted.coef_ + fitted.intercept_, fit, rtol=1e-10)
+    np.testing.assert_allclose(fit, fitted.predict(frame), atol=0.2)  # an expert among others
+    np.testing.assert_allclose(fitted.coef_, [1, -0.2, 3], rtol=0.05)
+    classes = StreamClassifier(**OPTIONS).fit(frame, np.digitize(y, np.quantile(y, [0.3, 0.7])))
+    assert classes.coef_.shape == (3, 3)
+    assert classes.intercept_.shape == (3,)
+    np.testing.assert_allclose(classes.coef_.sum(axis=0), 0, atol=1e-9)  # scores add up to 1
+    assert classes.intercept_.sum() == pytest.approx(1)
+    with pytest.raises(AttributeError, match="once it has learnt, with the linear predictor"):
+        _ = StreamRegressor().coef_
+
+
+def test_weights_are_weights_of_the_fit():
+    """After the first block every memory holds that block alone: a weighted ridge regression, in NumPy."""
+    x, y = data()
+    x, y = x[:8], y[:8]
+    weight = np.array([1.0, 0, 2.5, 0.1, 7, 1, 1, 0.3])
+    model = StreamRegressor(**OPTIONS).fit(x, y, sample_weight=weight)
+    z = np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones(8)])
+    goal = (y - y.mean()) / y.std()
+    share = weight / weight.sum()
+    solution = np.linalg.solve((z.T * share) @ z + 1e-3 * np.eye(4), (z.T * share) @ goal)
+    np.testing.assert_allclose(model.predict(x), z @ solution * y.std() + y.mean(), rtol=1e-9)
+    rows = StreamRegressor(**OPTIONS)
+    for row, value, importance in zip(x, y, weight, strict=True):
+        rows.learn_one(named(row), value, importance)
+    np.testing.assert_array_equal(rows.coef_, model.coef_)
+
+
+def test_weights_that_are_all_the_same_change_nothing_and_bad_ones_are_refused(tmp_path):
+    x, y = data()
+    plain = StreamRegressor(**OPTIONS).fit(x, y)
+    same = StreamRegressor(**OPTIONS).fit(x, y, sample_weight=np.full(ROWS, 3.0))
+    np.testing.assert_allclose(same.coef_, plain.coef_, rtol=1e-9)
+    # With and without a weight, cut and saved in the middle of a block.
+    weight = np.linspace(0.5, 2, ROWS)
+    whole = StreamRegressor(**OPTIONS).fit(x, y, sample_weight=weight)
+    parts = StreamRegressor(**OPTIONS).fit(x[:101], y[:101], sample_weight=weight[:101])
+    parts.save(tmp_path / "model.state")
+    parts = StreamRegressor.load(tmp_path / "model.state").partial_fit(x[101:], y[101:], sample_weight=weight[101:])
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    for bad in (-1.0, np.inf):
+        with pytest.raises(ValueError, match=r"finite|infinity"):
+            plain.partial_fit(x[:1], y[:1], sample_weight=[bad])
+
+
+def test_intervals_hold_what_they_promise():
+    x, y = data()
+    noise = np.random.default_rng(2).normal(size=ROWS)
+    model, inside = StreamRegressor(**OPTIONS), []
+    for at in range(ROWS):
+        if at > 20:
+            bands = [model.predict_interval(x[at : at + 1], level)[0] for level in (0.5, 0.8, 0.95)]
+            assert bands[2][0] <= bands[1][0] <= bands[0][0] <= bands[0][1] <= bands[1][1] <= bands[2][1]
+            inside.append([low <= y[at] + noise[at] <= high for low, high in bands])
+        model.partial_fit(x[at : at + 1], y[at : at + 1] + noise[at])
+    np.testing.assert_allclose(np.mean(inside, axis=0), [0.5, 0.8, 0.95], atol=0.06)
+    assert model.predict_interval(x).shape == (ROWS, 2)
+    with pytest.raises(ValueError, match=r"`level` must be one of 0.5, 0.8, 0.95, got 0.9"):
+        model.predict_interval(x, level=0.9)
+
+
+def test_text_and_categories_are_encoded_in_frames_and_rows(tmp_path):
+    x, y = data()
+    town = np.array(["Rome", "Oslo", "Lima"])[np.arange(ROWS) % 3]
+    town[-20:] = "Cork"  # comes late
+    effect = pd.Series({"Rome": 0.0, "Oslo": 5.0, "Lima": -3.0, "Cork": 9.0})
+    y = y + effect[town].to_numpy()
+    frame = pd.DataFrame(x, columns=list("abc")).assign(town=town)
+    as_text = StreamRegressor(**OPTIONS).fit(frame, y)
+    as_category = StreamRegressor(**OPTIONS).fit(frame.astype({"town": "category"}), y)
+    np.testing.assert_array_equal(as_text.coef_, as_category.coef_)
+    names = as_text.get_feature_names_out().tolist()
+    assert names[:7] == ["a", "b", "c", "town=Rome", "town=Oslo", "town=Lima", "town=Cork"]
+    assert as_text.n_features_in_ == 4
+    gap = as_text.coef_[names.index("town=Oslo")] - as_text.coef_[names.index("town=Rome")]
+    assert gap == pytest.approx(5, abs=0.3)
+    rows = StreamRegressor(**OPTIONS)
+    for row, value in zip(frame.to_dict("records"), y.tolist(), strict=True):
+        rows.learn_one(row, value)
+    np.testing.assert_array_equal(rows.coef_, as_text.coef_)
+    as_text.save(tmp_path / "model.state")
+    loaded = StreamRegressor.load(tmp_path / "model.state")
+    new = frame[:3].assign(town=["Oslo", None, "Nowhere"])
+    np.testing.assert_array_equal(loaded.predict(new), as_text.predict(new))
+    assert loaded.predict_one(new.iloc[0].to_dict()) == pytest.approx(as_text.predict(new)[0], rel=1e-12)
+
+
+def test_rivers_clone(fitted):
+    fresh = fitted.clone({"step": 0.25})
+    assert fresh.get_params() == fitted.get_params() | {"step": 0.25}
+    assert fresh.predict_one({"a": 1.0}) == 0.0
+    same = fitted.clone(include_attributes=True)
+    x, _ = data(1)
+    row = named(x[0])
+    assert same.predict_one(row) == fitted.predict_one(row)
+    same.learn_one(row, 100.0)
+    assert len(same.learner_.pending.target) == len(fitted.learner_.pending.target) + 1
+    assert copy.deepcopy(fitted).predict_one(row) == fitted.predict_one(row)
