@@ -64,7 +64,7 @@ def smoothfbo_regression(x, y, *, block, rates, smoothing, step, limit=1.0, dept
 
 
 def row_by_row(x, y, known, past, past_y, past_weight, ridge):
-    """Every row predicted by a ridge regression on the past and the known rows before it: argmin Σ w(y − xc)² + r‖c‖²."""
+    """Every row by a ridge regression on the past and the known rows before it: argmin Σ w(y − xc)² + r‖c‖²."""
     out = []
     for r in range(len(x)):
         use = np.flatnonzero(known[:r] > 0)

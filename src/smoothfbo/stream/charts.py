@@ -30,8 +30,9 @@ def label(method: str) -> str:
         length = "all of the past" if number == "all" else f"{number} blocks"
         return f"{kind.replace('_', ' ')}, {length}"
     return {
-        "smoothfbo": "SmoothFBO", "learned_memory": "learned memory alone", "random_features": "random features",
-        "random_features_difference": "random features, difference", "unsmoothed": "FBO, without smoothing", "last_block": "last block only",
+        "smoothfbo": "SmoothFBO", "learned_memory": "learned memory alone",
+        "unsmoothed": "learned memory, without smoothing", "last_block": "last block only",
+        "random_features": "random features", "random_features_difference": "random features, difference",
         "all_past": "all of the past", "rolling_ridge": "ridge, last 500 rows", "last_value": "last value",
     }[method]  # fmt: skip
 

@@ -1,8 +1,8 @@
 """The recommended prediction: a mixture of all experts whose weights move after every row.
 
 Three rules mix the experts by their squared losses. x_k is what expert k says, p what a rule says, y the target, and
-r_k = 2(p − y)·(p − x_k) the linearised regret; sums are discounted by `RETENTION` per row, so that a change of the data,
-or of the target's scale, is forgotten.
+r_k = 2(p − y)·(p − x_k) the linearised regret; sums are discounted by `RETENTION` per row, so that a change of the
+data, or of the target's scale, is forgotten.
 
 - *Bernstein*: w_k ∝ η_k exp(η_k R_k), R_k = Σ r_k − η_k r_k², η_k = min(1/max|r_k|, √(log K / Σ r_k²)). BOA
   (Wintenberger, Machine Learning 106, 2017).
@@ -14,7 +14,7 @@ With one output, two ridge regressions on the experts' predictions are added (se
 mean of experts. The Bernstein and the polynomial rule mix these three or five again, and the result is their mean.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,13 +87,14 @@ def aggregate(
         stack, beyond = stacked(stack, differences.T, goals - base, known * weights, state.shared.scale)
         candidates = jnp.concatenate([rules, base[None] + beyond[:, :, None]])
     second, mixed = _scan_mixture((state.by_bernstein, state.by_polynomial), candidates, goals, known)
-    return Aggregate(*first, stack, *second), mixed
+    bernstein, polynomial, shared = first
+    return Aggregate(bernstein, polynomial, shared, stack, *second), mixed
 
 
-def _scan_rules(state: Aggregate, experts: Array, finite: Array, goals: Array, known: Array) -> tuple:
+def _scan_rules(state: Aggregate, experts: Array, finite: Array, goals: Array, known: Array) -> tuple[Any, Any]:
     """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks (Huber 1964)."""
 
-    def row(carry: tuple[Regrets, Regrets, Shared], here: tuple[Array, ...]) -> tuple:
+    def row(carry: tuple[Regrets, Regrets, Shared], here: tuple[Array, ...]) -> tuple[Any, Any]:
         bernstein, polynomial, shared = carry
         x, is_finite, y, is_known = here
         weights = [bernstein_weights(bernstein), polynomial_weights(polynomial), shared_weights(shared)]

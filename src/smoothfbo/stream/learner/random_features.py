@@ -2,14 +2,15 @@
 
     φ(x) = (z, 1, √2 cos(Ωz + b)),   z = standardised x,   Ω sparse and normal, b uniform on [0, 2π)
 
-(Rahimi & Recht, NeurIPS 2007). A row of Ω uses two columns only, so that products of two columns are met even among many
-that do not matter (Hashemi, Schaeffer, Shi, Topcu, Tran & Ward, 2023); half of the rows leave out the lags of the target.
+(Rahimi & Recht, NeurIPS 2007). A row of Ω uses two columns only, so that functions of two columns are met even among
+many that do not matter (Hashemi, Schaeffer, Shi, Topcu, Tran & Ward, 2023); half of the rows leave out the lags of the
+target.
 
 They learn what a linear expert leaves over, and the difference from the last known value.
 
-The inverse P = (Σ ρ^age φφᵀ + λI)⁻¹ is kept, and a block is added by Woodbury's identity. Forgetting would let the ridge
-λI fade where the data do not vary, so every block adds a few rows √c·e_j with target 0, in turns: on average they
-restore what ρ takes from λI.
+The inverse P = (Σ ρ^age φφᵀ + λI)⁻¹ is kept, and a block is added by Woodbury's identity. Forgetting would let the
+ridge λI fade where the data do not vary, so every block adds a few rows √c·e_j with target 0, in turns: on average
+they restore what ρ takes from λI.
 """
 
 from typing import NamedTuple

@@ -8,10 +8,10 @@ The innovations y_r − ŷ_r are the last column of the triangular form of
     [ X   −I    y ]
 
 
-(Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12): eliminating M
-leaves y − X M⁻¹g and the covariance −(I + X M⁻¹Xᵀ), and eliminating row r updates the rows after it by its innovation. A
-row whose target is not known is not eliminated. y_r is added when its turn comes and not before: ŷ_r must not depend on
-it, not even by rounding.
+(Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12). Eliminating
+M leaves y − X M⁻¹g and the covariance −(I + X M⁻¹Xᵀ); eliminating row r updates the rows after it by its innovation.
+A row whose target is not known is not eliminated. y_r is added when its turn comes and not before: ŷ_r must not depend
+on it, not even by rounding.
 """
 
 from typing import NamedTuple

@@ -2,8 +2,8 @@
 
     y − p ≈ Σ_k c_k (x_k − p),   c = argmin Σ ρ^age (y − p − c·(x − p))² + ridge ‖c‖²
 
-with p the mixture that is to be corrected (Breiman, Machine Learning 24, 1996). c is refitted after every row. Rows with
-large errors weigh less (Huber 1964), and the correction is cut to a part of the range of what the experts say.
+with p the mixture that is to be corrected (Breiman, Machine Learning 24, 1996). c is refitted after every row. Rows
+with large errors weigh less (Huber 1964), and the correction is cut to a part of the range of what the experts say.
 """
 
 from typing import NamedTuple
