@@ -227,6 +227,11 @@ def run(quick: bool, electricity: Path | None = None) -> measure.Result:
     for noise in NOISES[:1] if quick else NOISES:
         others.append(measure_alarms(noise, 5_000 if quick else 50_000))
         print(others[-1], flush=True)
+    return summarise(cases, others)
+
+
+def summarise(cases: list[dict[str, Any]], others: list[dict[str, Any]]) -> measure.Result:
+    """The lines of the table: held-out tables, development tables, and generated streams."""
     lines = []
     for kind in ("held out", "development"):
         lines += ratios_of([case for case in cases if case["kind"] == kind], kind)

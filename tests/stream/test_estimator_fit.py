@@ -65,7 +65,7 @@ def test_weights_are_weights_of_the_fit():
     goal = (y - y.mean()) / y.std()
     share = weight / weight.sum()
     solution = np.linalg.solve((z.T * share) @ z + 1e-3 * np.eye(4), (z.T * share) @ goal)
-    np.testing.assert_allclose(model.predict(x), z @ solution * y.std() + y.mean(), rtol=1e-9)
+    np.testing.assert_allclose(x @ model.coef_ + model.intercept_, z @ solution * y.std() + y.mean(), rtol=1e-9)
     rows = StreamRegressor(**OPTIONS)
     for row, value, importance in zip(x, y, weight, strict=True):
         rows.learn_one(named(row), value, importance)

@@ -100,8 +100,15 @@ class Learner:
         together = Rows(
             *(np.concatenate([_padded(part, block) for part in column]) for column in zip(*parts, strict=True))
         )
+        weight = None
+        if self.weight is not None:
+            waiting = self.weight[len(self.weight) - begun :]
+            weight = np.tile(np.concatenate([waiting, np.ones(room)]), len(parts))
         size = block * BLOCKS_PER_CALL
-        pieces = [self._call(_cut(together, at, at + size)) for at in range(0, len(together.target), size)]
+        pieces = [
+            self._call(_cut(together, at, at + size), weight=_part(weight, at))
+            for at in range(0, len(together.target), size)
+        ]
         outcome = self._outcome(pieces, 0, 0)
         outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
         outcome, _ = self._with_bands(outcome, _join(before, rows))
