@@ -279,6 +279,18 @@ MUTATIONS = [
     ("stream/live.py", "self._ahead = copy.deepcopy(self.session)", "self._ahead = self.session", "stream/test_live.py"),
     ("stream/pipeline.py", "piece = piece.slice(rows + 1)", "piece = piece.slice(rows + 2)", "stream/test_live.py"),
     ("stream/charts.py", "before = slice(max(at - 16, 0), max(at, 0))", "before = slice(max(at - 16, 0), max(at + 16, 0))", "stream/test_diagnostics.py"),
+    # the mixture of experts of the stream
+    ("stream/learner/recursive.py", "weights = jnp.concatenate([jnp.ones(size, rows.dtype), is_known.astype(rows.dtype)])", "weights = jnp.ones(size + len(known), rows.dtype)", "stream/test_experts.py"),
+    ("stream/learner/recursive.py", "jnp.diag(-1 / jnp.where(is_known, known, 1))", "jnp.diag(-jnp.ones(len(known)))", "stream/test_experts.py"),
+    ("stream/learner/experts.py", "difference = level - sums[:, p + 1 :: 2, :p]", "difference = level", "stream/test_experts.py"),
+    ("stream/learner/random_features.py", "jnp.sqrt(RIDGE * (1 - retention) * size / RESTORED)", "jnp.sqrt(RIDGE * (1 - retention))", "stream/test_experts.py"),
+    ("stream/learner/random_features.py", "inverse = state.inverse / retention", "inverse = state.inverse", "stream/test_experts.py"),
+    ("stream/learner/aggregation.py", "regrets - _bernstein_rate(after) * regrets**2", "regrets", "stream/test_experts.py"),
+    ("stream/learner/aggregation.py", "jnp.maximum(state.sums, 0) / jnp.where(scale > 0, scale, 1)", "jnp.maximum(state.sums, 0)", "stream/test_experts.py"),
+    ("stream/learner/aggregation.py", "return (1 - SHARE) * weights + SHARE / weights.shape[0]", "return weights", "stream/test_experts.py"),
+    ("stream/learner/aggregation.py", "losses / scale, LARGEST_LOSS) / 2", "losses / scale, LARGEST_LOSS)", "stream/test_experts.py"),
+    ("stream/learner/stacking.py", "ridge * size + PRIOR * scale", "ridge * size", "stream/test_experts.py"),
+    ("stream/learner/rounds.py", "self._predict(state, block, late is None, weight)", "self._predict(state, block, True, weight)", "stream/test_horizon.py"),
     ("stream/folder.py", "if _number(path) > self._part:", "if False:", "stream/test_stream_command.py"),
     # many series
     ("stream/segments.py", "first = np.repeat(starts[:-1], np.diff(starts))[:, None]", "first = 0", "stream/test_series.py"),

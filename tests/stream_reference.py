@@ -61,3 +61,102 @@ def smoothfbo_regression(x, y, *, block, rates, smoothing, step, limit=1.0, dept
         outer = outer - step * average / (1 + np.abs(average).max() / limit)
         outer = np.clip(outer - outer.max(), -depth, 0)
     return np.concatenate(predictions), np.array(played)
+
+
+def row_by_row(x, y, known, past, past_y, past_weight, ridge):
+    """Every row by a ridge regression on the past and the known rows before it: argmin Σ w(y − xc)² + r‖c‖²."""
+    out = []
+    for r in range(len(x)):
+        use = np.flatnonzero(known[:r] > 0)
+        rows, goals = np.concatenate([past, x[use]]), np.concatenate([past_y, y[use]])
+        root = np.sqrt(np.concatenate([past_weight, known[use]]))[:, None]
+        a = np.concatenate([root * rows, np.sqrt(ridge) * np.eye(x.shape[1])])
+        b = np.concatenate([root[:, 0] * goals, np.zeros(x.shape[1])])
+        out.append(x[r] @ np.linalg.lstsq(a, b, rcond=None)[0])
+    return np.array(out)
+
+
+class Rules:
+    """Bernstein, polynomial and shared mixtures of experts, row by row, from the formulas."""
+
+    def __init__(self, count, retention=0.998, share=0.01):
+        self.count, self.retention, self.share = count, retention, share
+        self.sums, self.squares, self.largest = (np.zeros((2, count)) for _ in range(3))
+        self.weights, self.scale, self.rows = np.full(count, 1 / count), 0.0, 0
+
+    def rates(self):
+        differs = self.largest[0] > 0
+        rate = np.zeros(self.count)
+        for k in np.flatnonzero(differs):
+            rate[k] = min(1 / self.largest[0, k], np.sqrt(np.log(self.count) / self.squares[0, k]))
+        return np.where(differs, rate, rate.max())
+
+    def mix(self, x, finite=None):
+        """Predictions of the three rules for one row."""
+        finite = np.ones(self.count, bool) if finite is None else finite
+        equal, rate = np.ones(self.count), self.rates()
+        bernstein = rate * np.exp(rate * self.sums[0] - np.max(rate * self.sums[0])) if rate.any() else equal
+        polynomial = np.maximum(self.sums[1], 0) / np.maximum(self.largest[1].max() + self.squares[1], 1e-300)
+        polynomial = polynomial if polynomial.any() else equal
+        shared = (1 - self.share) * self.weights + self.share / self.count
+        self.used = [np.where(finite, w, 0) / np.sum(np.where(finite, w, 0)) for w in (bernstein, polynomial, shared)]
+        self.x, self.finite = np.where(finite[:, None], x, 0), finite
+        return np.stack([w @ self.x for w in self.used])
+
+    def learn(self, p, y):
+        for i, size in ((0, np.abs), (1, np.square)):
+            r = np.where(self.finite, (p[i] - self.x) @ (2 * (p[i] - y)), 0)
+            self.squares[i] = self.retention * self.squares[i] + r**2
+            self.largest[i] = np.maximum(self.retention * self.largest[i], size(r))
+            penalty = self.rates() * r**2 if i == 0 else 0
+            self.sums[i] = self.retention * self.sums[i] + r - penalty
+        self.rows += 1
+        self.scale += max(1 / 256, 1 / self.rows) * (np.sum((p[2] - y) ** 2) - self.scale)
+        losses = np.sum((np.where(self.finite[:, None], self.x, p[2]) - y) ** 2, axis=1)
+        start = (1 - self.share) * self.weights + self.share / self.count
+        raw = start * np.exp(-np.minimum(losses / self.scale, 50) / 2)
+        self.weights = raw / raw.sum()
+
+
+def aggregate(experts, targets, known, block):
+    """The recommended prediction of rows (experts × rows × columns), and with one column the two stacks."""
+    count, total, columns = experts.shape
+    rules, second = Rules(count), Rules(5 if columns == 1 else 3)
+    memories, ridges = (100, 1000), (0.1, 0.01)
+    moments, products = [np.zeros((count, count))] * 2, [np.zeros(count)] * 2
+    out = []
+    for t in range(total):
+        if t % block == 0:
+            within, scale = [], rules.scale
+        finite = np.isfinite(experts[:, t]).all(axis=1)
+        p = rules.mix(experts[:, t], finite)
+        candidates = p
+        if columns == 1:
+            d = np.where(finite, np.where(finite[:, None], experts[:, t], 0)[:, 0] - p[0, 0], 0)
+            stacks = []
+            for i in range(2):
+                size = np.trace(moments[i]) / count
+                a = moments[i] + sum((w * np.outer(e, e) for e, _, w in within), np.zeros((count, count)))
+                b = products[i] + sum((w * e * g for e, g, w in within), np.zeros(count))
+                c = np.zeros(count)
+                if size > 0:
+                    c = np.linalg.solve(a + (ridges[i] * size + 10 * scale) * np.eye(count), b)
+                stacks.append(p[0] + np.clip(c @ d, 0.3 * d.min(), 0.3 * d.max()))
+            candidates = np.concatenate([p, stacks])
+        q = second.mix(candidates)
+        out.append((q[0] + q[1]) / 2)
+        if known[t]:
+            error = np.sqrt(np.sum((p[0] - targets[t]) ** 2))
+            allowed = np.inf if rules.rows < 8 else 3 * np.sqrt(rules.scale)
+            if columns == 1:
+                within.append((d, (targets[t] - p[0])[0], min(1, allowed / max(error, 1e-300))))
+            rules.learn(p, targets[t])
+            second.learn(q, targets[t])
+        if columns == 1 and t % block == block - 1:
+            for i in range(2):
+                kept = (1 - 1 / memories[i]) ** block
+                moments[i] = kept * moments[i] + sum(
+                    (w * np.outer(e, e) for e, _, w in within), np.zeros((count, count))
+                )
+                products[i] = kept * products[i] + sum((w * e * g for e, g, w in within), np.zeros(count))
+    return np.array(out)

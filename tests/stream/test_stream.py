@@ -113,12 +113,13 @@ def test_predictions_and_weights_agree_with_numpy(scale):
     outcome = Learner(SMALL).process(as_rows(x, y))
     options = {"block": 8, "rates": 4, "smoothing": 3, "step": SMALL.step}
     predictions, outer = reference.smoothfbo_regression(x, y, **options)
-    np.testing.assert_allclose(outcome.predictions[0, 8:], predictions, rtol=1e-6)
+    np.testing.assert_allclose(outcome.predictions[1, 8:], predictions, rtol=1e-6)
     expected = np.exp(outer) / np.exp(outer).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(outcome.weights[1:], expected, atol=1e-6)
     assert np.ptp(expected, axis=0).max() > 0.05  # the weights moved
     unsmoothed, _ = reference.smoothfbo_regression(x, y, **{**options, "smoothing": 1})
-    np.testing.assert_allclose(outcome.predictions[1, 8:], unsmoothed, rtol=1e-6)
+    at = 1 + SMALL.reference_names.index("unsmoothed")
+    np.testing.assert_allclose(outcome.predictions[at, 8:], unsmoothed, rtol=1e-6)
     assert outcome.finite.all()
 
 
@@ -126,20 +127,20 @@ def test_references_agree_with_numpy():
     x, y = drifting(8 * 9, seed=3)
     outcome = Learner(SMALL).process(as_rows(x, y))
     names = ("smoothfbo", *SMALL.reference_names)
-    memories = ("last_block", "forgetting_2", "forgetting_4", "all_past", "window_2", "window_3")
-    assert names[2:] == (*memories, "rolling_ridge", "last_value")
+    assert names[:6] == ("smoothfbo", "learned_memory", "last_block", "forgetting_2", "forgetting_4", "all_past")
+    assert names[-5:] == ("last_value", "unsmoothed", "window_2", "window_3", "rolling_ridge")
     t = 8
     past, new = slice(0, 8 * t), slice(8 * t, 8 * t + 8)
     mean, spread = reference.column_moments(x[past])
     z, goal = np.c_[(x - mean) / spread, np.ones(len(x))], (y - y[past].mean()) / y[past].std()
-    weights = dict(zip(names[2:6], reference.rate_weights(t, 8, 4), strict=True))
+    weights = {}
     for window in (2, 3):
         weights[f"window_{window}"] = np.r_[np.zeros(8 * (t - window)), np.full(8 * window, 1 / (8 * window))]
     for name, weight in weights.items():
         fit = reference.weighted_fit(z[past], goal[past], weight, SMALL.ridge)
         expected = z[new] @ fit * y[past].std() + y[past].mean()
         np.testing.assert_allclose(outcome.predictions[names.index(name), new], expected, rtol=1e-8, err_msg=name)
-    np.testing.assert_array_equal(outcome.predictions[-1, 1:], y[:-1])
+    np.testing.assert_array_equal(outcome.predictions[names.index("last_value"), 1:], y[:-1])
 
 
 def test_any_portions_give_the_same_bits():
@@ -170,7 +171,7 @@ def test_predictions_do_not_depend_on_their_own_targets_or_on_later_rows():
     changed[80:] = -1e3
     rows = as_rows(x, changed)._replace(previous=np.r_[np.nan, y[:-1]])
     after = Learner(SMALL).process(rows).predictions
-    np.testing.assert_array_equal(after[:, :88], before[:, :88])  # block 10 is predicted before it is learnt
+    np.testing.assert_array_equal(after[:, :81], before[:, :81])  # row 80 is predicted before its target is known
     assert (after[0, 88:] != before[0, 88:]).any()
 
 
@@ -290,9 +291,9 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no column 'a', which the saved learner"):
         run_stream_part(frame[80:].drop(columns="a"), tmp_path, state)
     learner, content = files.load(state)
-    learner.state = learner.state._replace(references=learner.state.references[:2])
+    learner.state = learner.state._replace(references=learner.state.references[:1])
     files.save(state, learner, content)
-    with pytest.raises(UsageError, match=r"another shape .*references is float64\[2, 1"):
+    with pytest.raises(UsageError, match=r"another shape .*references is float64\[1, 1"):
         files.load(state)
     for damage, message in (
         (b"PK nonsense", "not the state of a learner"),
@@ -306,7 +307,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path):
         files.save(state, Learner(SMALL), {})
     finally:
         files.VERSION = before
-    with pytest.raises(UsageError, match="has version 99; this program reads version 3"):
+    with pytest.raises(UsageError, match="has version 99; this program reads version 4"):
         files.load(state)
 
 

@@ -15,8 +15,9 @@ STRETCHES = 240  # of the run, at most, over which charts average
 LAST_ROWS = 200  # whose predictions are shown
 MOST_EFFECTS = 6  # features whose effects are drawn
 COLOURS = {
+    "learned_memory": "#56b4e9",
     "smoothfbo": "#009e73", "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
-    "rolling_ridge": "#56b4e9", "last_value": "#777777",
+    "last_value": "#777777",
 }  # fmt: skip
 BEST_COLOUR = "#d55e00"
 
@@ -24,10 +25,15 @@ BEST_COLOUR = "#d55e00"
 def label(method: str, block: int) -> str:
     """A method in words; memories and windows in rows, of which a block has `block`."""
     kind, _, number = method.rpartition("_")
-    if kind in ("forgetting", "window"):
-        return f"{kind}, {int(number) * block:,} rows"
+    if kind == "season":
+        return f"value {number} rows before"
+    if kind in ("forgetting", "window", "difference", "cautious_difference"):
+        length = "all of the past" if number == "all" else f"{int(number) * block:,} rows"
+        return f"{kind.replace('_', ' ')}, {length}"
     return {
-        "smoothfbo": "SmoothFBO", "unsmoothed": "FBO, without smoothing", "last_block": "last block only",
+        "smoothfbo": "SmoothFBO", "learned_memory": "learned memory alone",
+        "unsmoothed": "learned memory, without smoothing", "last_block": "last block only",
+        "random_features": "random features", "random_features_difference": "random features, difference",
         "all_past": "all of the past", "rolling_ridge": "ridge, last 500 rows", "last_value": "last value",
     }[method]  # fmt: skip
 
@@ -99,13 +105,19 @@ def _over(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[Chart]:
     best, error, block = summary["best_reference"], summary["error_name"], summary["block"]
-    shown = ("last_value", "all_past", "unsmoothed", best, "smoothfbo")  # those that others would hide are in the table
+    shown = (
+        "last_value",
+        "all_past",
+        "learned_memory",
+        best,
+        "smoothfbo",
+    )  # those that others would hide are in the table
     shown = [name for name in dict.fromkeys(shown) if name in averages.losses]
 
     def lines(values: Any) -> list[Series]:
         return [
             Series(
-                label(name, block) + (" (best fixed forgetting in hindsight)" if name == best else ""),
+                label(name, block) + (" (best fixed expert in hindsight)" if name == best else ""),
                 averages.row, values(name), colour=BEST_COLOUR if name == best else COLOURS[name],
                 dashed=name == best,
             )
@@ -125,7 +137,7 @@ def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[C
     )  # fmt: skip
     if best and best in averages.losses:
         yield Chart(
-            "relative_error", "Error so far, relative to the best fixed forgetting",
+            "relative_error", "Error so far, relative to the best fixed expert",
             f"1 is {label(best, block)}, which is known to be the best only at the end; below 1 is better. Dashed: "
             "windows.",
             "row", "ratio",

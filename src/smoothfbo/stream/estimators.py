@@ -350,12 +350,6 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
         bands: Any = self._outcome(self._checked(X)).bands
         return bands[:, LEVELS.index(level)]
 
-    def _one(self, row: np.ndarray) -> float:
-        """In NumPy: for one row, calling the compiled program takes longer than all else."""
-        if self.learner_.spec.is_network or not self.learner_.learnt:
-            return super()._one(row)
-        return float(self.learner_.linear_fit().outputs(row[0])[0])
-
     def _of_classes(self, values: np.ndarray, first: float) -> Any:
         del first
         return values[0]

@@ -90,7 +90,7 @@ class StreamResults:
 
     @property
     def best_reference(self) -> str | None:
-        """The fixed-forgetting reference with the least error, chosen in hindsight."""
+        """The fixed expert with the least error, chosen in hindsight; persistence is one of them."""
         return best_reference(self.errors)
 
     def summary(self) -> dict[str, Any]:
@@ -105,8 +105,8 @@ class StreamResults:
 
 
 def best_reference(errors: dict[str, float]) -> str | None:
-    """The fixed-forgetting reference with the least error so far."""
-    fixed = {k: v for k, v in errors.items() if k not in ("smoothfbo", "unsmoothed", "last_value")}
+    """The fixed expert with the least error so far: forgetting, window or persistence; none that adapts."""
+    fixed = {k: v for k, v in errors.items() if k not in ("smoothfbo", "learned_memory", "unsmoothed")}
     return min(fixed, key=fixed.__getitem__) if fixed else None
 
 

@@ -147,13 +147,13 @@ def _verdict(summary: dict[str, Any]) -> str:
     if best is None or summary["ratio_to_best_reference"] is None:
         return text
     return (
-        f"{text} The best fixed forgetting, chosen in hindsight, is {charts.label(best, summary['block'])} with "
+        f"{text} The best fixed expert, chosen in hindsight, is {charts.label(best, summary['block'])} with "
         f"{summary['errors'][best]:.4g}; the ratio is {summary['ratio_to_best_reference']:.4f}."
     )
 
 
 def _ranking(summary: dict[str, Any]) -> list[tuple[str, float, float | None, float | None]]:
-    """(method, error, ratio to the best fixed forgetting, absolute error), best first."""
+    """(method, error, ratio to the best fixed expert, absolute error), best first."""
     errors, absolute = summary["errors"], summary["absolute_errors"]
     best = errors.get(summary["best_reference"])
     return [
@@ -167,7 +167,7 @@ def _marked(name: str, summary: dict[str, Any]) -> str:
 
 
 def error_table(summary: dict[str, Any]) -> Table:
-    columns, rows = ["method", summary["error_name"], "ratio to the best fixed forgetting"], []
+    columns, rows = ["method", summary["error_name"], "ratio to the best fixed expert"], []
     for name, error, ratio, absolute in _ranking(summary):
         row = [_marked(name, summary), (error, f"{error:.6g}"), None if ratio is None else _ratio_verdict(ratio)]
         rows.append([*row, (absolute, f"{absolute:.6g}")] if absolute is not None else row)
@@ -182,7 +182,7 @@ def error_table(summary: dict[str, Any]) -> Table:
 
 
 def _ratio_verdict(ratio: float) -> Verdict:
-    """Green is better than the best fixed forgetting, red is clearly worse."""
+    """Green is better than the best fixed expert, red is clearly worse."""
     return Verdict(f"{ratio:.4f}", GOOD if ratio < 1 else OPEN if ratio < 1.02 else BAD)
 
 

@@ -79,7 +79,7 @@ def describe(config: StreamConfig, command: str) -> dict[str, Any]:
 
 
 def _line(progress: StreamProgress) -> str:
-    """12,000 rows, error so far 0.0123 (best fixed forgetting: 0.0125)."""
+    """12,000 rows, error so far 0.0123 (best fixed expert: 0.0125)."""
     text = f"{progress.rows:,} rows, error so far {progress.errors['smoothfbo']:.4g}"
     best = best_reference(progress.errors)
     return text if best is None else f"{text} ({label(best, progress.block)}: {progress.errors[best]:.4g})"

@@ -119,6 +119,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         delay=blocks_until_known(config.horizon, config.rows_per_block),
         horizon=config.horizon,
         windows=tuple(config.windows) if with_references else (),
+        seasons=() if schema.is_classification else config.extra_lags,
         **config.learner_options,
     )
 

@@ -90,12 +90,30 @@ class Learner:
         self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
 
     def predict(self, rows: Rows) -> Outcome:
-        """Predictions for rows that could come next. Nothing is learnt or kept."""
-        begun = len(self.pending.target) % self.spec.rows
-        together = _join(_cut(self.pending, len(self.pending.target) - begun, None), rows)
-        size = self.spec.rows * BLOCKS_PER_CALL
-        pieces = [self._call(_cut(together, at, at + size)) for at in range(0, len(together.target), size)]
-        outcome, _ = self._with_bands(self._outcome(pieces, begun - self.silent, 0), together)
+        """Predictions for rows each of which could come next. Nothing is learnt or kept."""
+        block = self.spec.rows
+        begun = len(self.pending.target) % block
+        before = _cut(self.pending, len(self.pending.target) - begun, None)
+        # Every block begins with the rows that wait, from which its other rows are predicted.
+        room, count = block - begun, len(rows.target)
+        index = np.arange(count)
+        index = np.concatenate([np.arange(begun - self.silent, begun), index // room * block + begun + index % room])
+        parts = [_join(before, _cut(rows, at, at + room)) for at in range(0, max(count, 1), room)]
+        together = Rows(
+            *(np.concatenate([_padded(part, block) for part in column]) for column in zip(*parts, strict=True))
+        )
+        weight = None
+        if self.weight is not None:
+            waiting = self.weight[len(self.weight) - begun :]
+            weight = np.tile(np.concatenate([waiting, np.ones(room)]), len(parts))
+        size = block * BLOCKS_PER_CALL
+        pieces = [
+            self._call(_cut(together, at, at + size), weight=_part(weight, at))
+            for at in range(0, len(together.target), size)
+        ]
+        outcome = self._outcome(pieces, 0, 0)
+        outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
+        outcome, _ = self._with_bands(outcome, _join(before, rows))
         return outcome
 
     def linear_fit(self) -> LinearFit:
@@ -193,7 +211,10 @@ class Learner:
             outputs = 2 * outputs + 1
         self.spec = dataclasses.replace(self.spec, outputs=outputs)
         with double_precision():
-            self.state = grow(self.state, _rounds(self.spec).init())
+            fresh = _rounds(self.spec).init()
+            # The mixture begins again: what it weighs are other numbers now.
+            grown = grow(self.state._replace(aggregate=None), fresh._replace(aggregate=None))
+            self.state = grown._replace(aggregate=fresh.aggregate)
 
     def _weights(self, rows: Rows, weight: np.ndarray | None) -> np.ndarray | None:
         """The weights of the rows that wait and of these; None as long as no row had one."""

@@ -12,7 +12,9 @@ from jaxtyping import Array, Float, Int
 
 
 class Memory(NamedTuple):
-    """Second moments Σ z zᵀ of z = (features, 1, targets) in fixed units; the entry of the constant counts the rows.
+    """Second moments Σ z zᵀ of z in fixed units; the entry of the constant 1 counts the rows.
+
+    z = (features, 1, and every target with its last known value).
 
     - `origin`, `unit`: the fixed units, mean and spread of the first block.
     - `decayed`: one matrix per forgetting rate ρ: Σ_s ρ^(t−s) G_s.

@@ -1,10 +1,11 @@
 """The rounds of the learner as one compiled program: predict a block, then learn from it."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from smoothfbo.algebra import solve_positive, where_needed
 from smoothfbo.functions import Linear, Network
@@ -12,6 +13,7 @@ from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
 from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
+from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
 from smoothfbo.stream.learner.calibration import (
     Calibration,
     calibrate,
@@ -20,6 +22,8 @@ from smoothfbo.stream.learner.calibration import (
     with_first,
     with_unseen,
 )
+from smoothfbo.stream.learner.experts import ladder_predictions
+from smoothfbo.stream.learner.ladder import LINEAR_RATE, ladder
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
     change_units,
@@ -29,6 +33,7 @@ from smoothfbo.stream.learner.memory import (
     second_moments,
 )
 from smoothfbo.stream.learner.moments import empty_moments, extend, standardise
+from smoothfbo.stream.learner.random_features import RandomFeatures, draw, empty_random_features, expand, recur
 from smoothfbo.stream.learner.rolling import (
     RawRows,
     RollingRidge,
@@ -54,9 +59,20 @@ from smoothfbo.stream.learner.units import (
     observe,
     observe_target,
     other_units,
+    plausible,
     usable,
 )
 from smoothfbo.stream.rows import Rows
+
+
+class Played(NamedTuple):
+    """What was predicted for a block, and what its targets make of the layers that learn row by row."""
+
+    lanes: Float[Array, "lanes rows outputs"]
+    recommended: Float[Array, "rows outputs"]
+    random: RandomFeatures
+    aggregate: Aggregate
+    result: BlockResult
 
 
 class Rounds:
@@ -73,14 +89,15 @@ class Rounds:
             self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
         self._rolling_blocks = rolling_blocks(spec.rows)
         self._is_lag = [spec.lags[0] <= column < spec.lags[1] for column in range(spec.features)]
-        # The reference that says what was seen last stands at the end.
-        self._last_value = len(spec.reference_names) if spec.with_references else -1
+        self._projection = draw(spec.features, spec.lags, spec.seed)
+        self._linear = max(i for i, k in enumerate(ladder(spec.rates)) if k <= LINEAR_RATE)
+        self._columns = 1 if spec.outputs == 1 else spec.outputs + 1  # that are mixed: with one class less, two are one
         self.init: Callable[[], LearnerState] = jax.jit(self._init)
         self.advance: Callable[..., tuple[LearnerState, BlockResult]] = jax.jit(self._advance, donate_argnums=0)
 
     def _init(self) -> LearnerState:
         spec = self.spec
-        memory = empty_memory(spec.size, spec.rates, spec.windows if spec.with_references else ())
+        memory = empty_memory(spec.kept, spec.rates, spec.windows if spec.with_references else ())
         rows = empty_rows(spec.network_blocks, spec.rows, spec.features + 1, spec.outputs) if spec.is_network else None
         # The shapes of a round, with some curvature, for the checks of the algorithm.
         example = jnp.ones((spec.rates, spec.size, spec.size)) + jnp.eye(spec.size)
@@ -95,7 +112,7 @@ class Rounds:
         key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
         windows = jnp.asarray(self.smoothing, jnp.int32)
         learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
-        count = spec.rates + len(spec.windows) if spec.with_references else 0
+        count = len(spec.windows) if spec.with_references else 0
         return LearnerState(
             units=empty_units(spec.features),
             features=empty_moments(spec.features),
@@ -110,6 +127,8 @@ class Rounds:
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
             calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
+            random=empty_random_features(spec.features, 2 * spec.outputs),
+            aggregate=empty_aggregate(len(spec.expert_names), self._columns),
         )
 
     def _advance(
@@ -124,76 +143,144 @@ class Rounds:
         """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
         `late` are the blocks that are learnt; None if they are those that are predicted, whose rows may then have
-        `weights`. There is room for more; how
-        many are used is traced, so one program serves long files and single rows, and gives the same bits for both.
+        `weights`. There is room for more; how many are used is traced, so one program serves long files and single
+        rows, and gives the same bits for both.
         """
 
         def one(index: Array, carry: tuple[LearnerState, BlockResult]) -> tuple[LearnerState, BlockResult]:
             state, results = carry
             block = _block(blocks, index)
-            outputs, result = self._predict(state, block)
+            weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
+            played = self._predict(state, block, late is None, weight)
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
                 if late is None:
-                    weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
-                    return self._learn(state, block, outputs, weight)
+                    return self._learn(state, block, played, weight)
                 # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
                 # of the fit before it.
                 known = _block(late, index)
-                return self._learn(state, known, self._predict(state, known)[0])
+                return self._learn(state, known, self._predict(state, known, is_known=True))
 
             state, finite = jax.lax.cond(index < learn, learn_one, lambda: (state, jnp.asarray(True)))
-            result = result._replace(finite=finite)
+            result = played.result._replace(finite=finite)
             results = jax.tree.map(
                 lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
             )
             return state, results
 
         first = jax.tree.map(lambda leaf: leaf[0], blocks)
-        shapes = jax.eval_shape(lambda: self._predict(state, first)[1])
+        shapes = jax.eval_shape(lambda: self._predict(state, first, is_known=late is None).result)
         room = blocks.target.shape[0]
         empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
-    def _predict(self, state: LearnerState, block: Rows) -> tuple[Float[Array, "lanes rows outputs"], BlockResult]:
+    def _predict(
+        self, state: LearnerState, block: Rows, is_known: bool, weight: Float[Array, " rows"] | None = None
+    ) -> Played:
+        """Predict the rows of a block one after the other.
+
+        `is_known`: the targets of a block may be used for its later rows. The experts do so only without a delay; with
+        one, a known block moves the weights of the mixture and nothing else.
+        """
         spec = self.spec
-        inputs = _with_constant(standardise(usable(state.units, block.features), state.features, CLIP))
+        inputs = _with_constant(standardise(self._usable(state.units, block.features), state.features, CLIP))
         lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
             state.learners.estimator.inner.params
         )
-        references = jnp.einsum("rop,np->rno", state.references, inputs)
         previous = self._previous(state, block.previous)
-        outputs = jnp.concatenate([lanes, references])
-        if not spec.is_classification:
-            outputs = outputs * state.target.spread + state.target.mean
-        if state.rolling is not None:
-            outputs = jnp.concatenate([outputs, predict_rolling_ridge(state.rolling, block.features)[None]])
+        target = self._target(jnp.where(jnp.isnan(block.target), 0, block.target))
+        begun = state.memory.blocks > 0
+        counts = self._counts(state, block.target) & begun & is_known
+        counts = counts.astype(target.dtype)
+        at_once = counts if spec.delay == 0 else jnp.zeros_like(counts)
+        at_once = at_once if weight is None else at_once * weight
+
+        mean, spread = state.target.mean, state.target.spread
+        if spec.is_classification:
+            mean, spread = jnp.zeros(spec.outputs), jnp.ones(spec.outputs)
+        memory = state.memory
+        fits = ladder_predictions(
+            self._current(state)(memory.decayed),
+            memory.decayed[:, spec.constant, spec.constant],
+            inputs,
+            (target - mean) / spread,
+            (previous - mean) / spread,
+            at_once,
+        )
+        fits = fits * spread + mean
+        # In the units of the first block, which do not change.
+        origin, unit = (part[spec.constant + 1 :: 2] for part in (memory.origin, memory.unit))
+        bases = jnp.stack([fits[self._linear], previous])
+        rest = _pairs(*((target - bases) / unit))
+        random, ahead, by_past = recur(state.random, expand(inputs, *self._projection), rest, counts)
+        guess = ahead if spec.delay == 0 else by_past
+        guess = bases + jnp.stack([guess[:, ::2], guess[:, 1::2]]) * unit
+
+        stop = spec.lags[1]
+        seasons = block.features[:, stop - len(spec.seasons) : stop].T[:, :, None]
+        seasons = jnp.where(jnp.isnan(seasons), previous, seasons)
         # Before anything was learnt, every method says what it saw last.
-        outputs = jnp.where(state.memory.blocks > 0, outputs, previous)
+        lanes = jnp.where(begun, lanes * spread + mean, previous)
+        experts = jnp.concatenate([lanes[:1], fits, guess, seasons, previous[None]])
+        experts = jnp.where(begun, experts, previous)
+        mixed_of = (experts - origin) / unit
+        goal = (target - origin) / unit
+        if spec.outputs > 1:  # the first class has no output of its own; with two classes it would say nothing new
+            goal, mixed_of = with_first(goal), with_first(mixed_of)
+        mixture, mixed = aggregate(state.aggregate, mixed_of, goal, counts)
+        recommended = (mixed[:, 1:] if spec.outputs > 1 else mixed) * unit + origin
+        scores = self._probabilities(state, recommended) if spec.is_classification else recommended
+
+        outputs = experts
         if spec.with_references:
-            outputs = jnp.concatenate([outputs, previous[None]])
-        if spec.is_classification:
-            scores = with_first(outputs)
-            scores = scores.at[0].set(self._probabilities(state, outputs[0]))
-            predictions = jnp.argmax(scores, axis=2).astype(scores.dtype)
+            references = jnp.einsum("rop,np->rno", state.references, inputs) * spread + mean
+            assert state.rolling is not None
+            rolling = predict_rolling_ridge(state.rolling, block.features)[None]
+            outputs = jnp.concatenate(
+                [experts, jnp.where(begun, jnp.concatenate([lanes[1:], references, rolling]), previous)]
+            )
         else:
-            scores, predictions = outputs, outputs[:, :, 0]
+            outputs = experts[:0]
         if spec.is_classification:
+            all_scores = jnp.concatenate([scores[None], with_first(outputs)])
+            predictions = jnp.argmax(all_scores, axis=2).astype(scores.dtype)
             # A class may have been seen before there is an output for it.
-            says_previous = (state.memory.blocks == 0) | (jnp.arange(len(predictions)) == self._last_value)
-            says_previous = says_previous[:, None] & ~jnp.isnan(block.previous)
-            predictions = jnp.where(says_previous, block.previous, predictions)
+            methods = ("smoothfbo", *spec.reference_names)
+            says_last = jnp.asarray([name == "last_value" for name in methods]) | ~begun
+            predictions = jnp.where(says_last[:, None] & ~jnp.isnan(block.previous), block.previous, predictions)
+        else:
+            predictions = jnp.concatenate([scores[None, :, 0], outputs[:, :, 0]])
         # Before the first target nothing can be said.
-        nothing = jnp.isnan(block.previous) & (state.memory.blocks == 0)
-        predictions = jnp.where(nothing, jnp.nan, predictions)
+        nothing = jnp.isnan(block.previous) & ~begun
         result = BlockResult(
-            predictions=predictions,
-            scores=scores[0],
+            predictions=jnp.where(nothing, jnp.nan, predictions),
+            scores=scores,
             weights=bilevel.weights(state.learners.outer[0]),
             effects=self._effects(state),
             finite=jnp.asarray(True),
         )
-        return outputs[: len(self.smoothing)], result
+        return Played(lanes, recommended, random, mixture, result)
+
+    def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
+        """Second moments of z alone, without the last known targets."""
+        entries = [*range(self.spec.constant + 1), *range(self.spec.constant + 1, self.spec.kept, 2)]
+        return means[:, jnp.asarray(entries)][:, :, jnp.asarray(entries)]
+
+    def _usable(self, units: Units, features: Array) -> Array:
+        return usable(units, features, jnp.asarray(self._is_lag, bool))
+
+    def _counts(self, state: LearnerState, target: Float[Array, " rows"]) -> Bool[Array, " rows"]:
+        """Which targets may be learnt from at once."""
+        known = ~jnp.isnan(target)
+        return known if self.spec.is_classification else plausible(state.targets, target).counts
+
+    def _current(self, state: LearnerState) -> Callable[[Array], Array]:
+        """Second moments in the units of now: those of all of the past, in place of the first block's."""
+        target = state.target.mean, state.target.spread
+        # The constant 1 is the same number in all units: centre 0, spread 1.
+        centre, spread = _join(state.features.mean, target[0], 0.0), _join(state.features.spread, target[1], 1.0)
+        factor, shift = state.memory.unit / spread, (state.memory.origin - centre) / spread
+        return jax.vmap(lambda gram: change_units(gram, factor, shift, self.spec.constant))
 
     def _effects(self, state: LearnerState) -> Float[Array, " columns"]:
         if self.spec.is_network:
@@ -215,16 +302,15 @@ class Rounds:
         return (target[:, None] == jnp.arange(1.0, self.spec.outputs + 1.0)).astype(target.dtype)
 
     def _learn(
-        self,
-        state: LearnerState,
-        block: Rows,
-        played: Float[Array, "lanes rows outputs"],
-        weight: Float[Array, " rows"] | None = None,
+        self, state: LearnerState, block: Rows, played: Played, weight: Float[Array, " rows"] | None = None
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         spec = self.spec
-        targets, known = state.targets, ~jnp.isnan(block.target)
+        targets, known, has_moved = state.targets, ~jnp.isnan(block.target), jnp.asarray(False)
         if not spec.is_classification:
-            targets, known = observe_target(state.targets, block.target)
+            targets, found = observe_target(state.targets, block.target)
+            # A target that moved far and stays there: what was before says nothing, and everything begins again.
+            has_moved = jnp.any(found.moved)
+            known = found.counts & (~has_moved | (jnp.cumsum(found.moved) > 0))
         target = self._target(jnp.where(known, block.target, 0))
         units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
         features = extend(state.features, counting, ~jnp.isnan(counting))
@@ -242,28 +328,28 @@ class Rounds:
         memory = state.memory._replace(
             origin=jnp.where(is_first, centre, state.memory.origin),
             unit=jnp.where(is_first, spread, state.memory.unit),
+            decayed=jnp.where(has_moved, 0, state.memory.decayed),
         )
         inputs = _with_constant(standardise(counting, features, CLIP))
         goal = (target - moments.mean) / moments.spread
-        z = jnp.concatenate([inputs, goal], axis=1)
+        last = jnp.where(jnp.isnan(block.previous)[:, None], target, self._previous(state, block.previous))
+        z = jnp.concatenate([inputs, _pairs(goal, (last - moments.mean) / moments.spread)], axis=1)
         root = mask if weight is None else jnp.sqrt(mask)  # of a mask it is the mask
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, root)
 
-        def current(grams: Array) -> Array:
-            factor, shift = memory.unit / spread, (memory.origin - centre) / spread
-            return jax.vmap(lambda gram: change_units(gram, factor, shift, spec.constant))(grams)
+        current = self._current(state._replace(features=features, target=moments, memory=memory))
 
         # The loss of the predictions that were made is the scale of the outer loss: F becomes log F.
         if spec.is_classification:
-            loss = jax.vmap(jax.vmap(bilevel.score_loss), in_axes=(0, None))(played, target)
+            loss = jax.vmap(jax.vmap(bilevel.score_loss), in_axes=(0, None))(played.lanes, target)
         else:
-            loss = jnp.sum(((played - target) / moments.spread) ** 2, axis=2)
+            loss = jnp.sum(((played.lanes - target) / moments.spread) ** 2, axis=2)
         smallest = bilevel.SMALLEST_SCALE["classification" if spec.is_classification else "regression"]
         total = jnp.sum(mask)
         scale = jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
-        inner = self._inner_samples(current(memory.decayed), state.rows)
-        newest = current(gram[None])[0]
+        inner = self._inner_samples(self._without_last(current(memory.decayed)), state.rows)
+        newest = self._without_last(current(gram[None]))[0]
 
         def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:
             outer = self._outer_samples(newest, inputs, goal, mask, scale)
@@ -280,11 +366,11 @@ class Rounds:
             spec.windows if spec.with_references else (),
         )
         rows = None if state.rows is None else add_rows(state.rows, inputs, goal, mask)
-        means = current(memory.decayed)
+        means = self._without_last(current(memory.decayed))
         learners = jax.vmap(lambda learner: self._refit(learner, means, rows))(learners)
         references = state.references
         if spec.with_references:
-            references = self._closed_forms(jnp.concatenate([means, current(memory.windows)]))
+            references = self._closed_forms(self._without_last(current(memory.windows)))
         raw = add_raw_rows(state.raw, block.features, block.target)
         new = LearnerState(
             units=units,
@@ -297,7 +383,9 @@ class Rounds:
             learners=learners,
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
-            calibration=self._calibrate(state, played[0], target, mask),
+            calibration=self._calibrate(state, played.recommended, target, mask),
+            random=_anew(has_moved, played.random, empty_random_features(spec.features, 2 * spec.outputs)),
+            aggregate=_anew(has_moved, played.aggregate, empty_aggregate(len(spec.expert_names), self._columns)),
         )
         units = where_needed(jnp.any(units.odd > 0), self._decide, units, new)
         return new._replace(units=units), jnp.all(finite)
@@ -316,7 +404,7 @@ class Rounds:
         if not self.spec.is_classification:
             goal = (goal - state.target.mean) / state.target.spread
         predict = self.predictor.bind(jax.tree.map(lambda leaf: leaf[0], state.learners.estimator.inner.params))
-        without = usable(units, recent).reshape(-1, self.spec.features)
+        without = self._usable(units, recent).reshape(-1, self.spec.features)
 
         def loss(column: Array, values: Array) -> Array:
             """On the odd blocks of a column, if it alone has these values."""
@@ -346,13 +434,13 @@ class Rounds:
         rows = features.reshape(-1, self.spec.features)
         return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
 
-    def _calibrate(self, state: LearnerState, played: Array, target: Array, mask: Array) -> Calibration | None:
-        """SmoothFBO's probabilities, after a block that it had predicted."""
+    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibration | None:
+        """The probabilities, after a block that was predicted."""
         if state.calibration is None:
             return None
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate(state.calibration, played, with_first(target), mask, self._seen(state))
+        return calibrate(state.calibration, outputs, with_first(target), mask, self._seen(state))
 
     def _probabilities(
         self, state: LearnerState, outputs: Float[Array, "rows outputs"]
@@ -367,7 +455,7 @@ class Rounds:
     def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
         """Which classes were learnt. The first one has no indicator of its own."""
         constant = self.spec.constant
-        rows = state.memory.decayed[-1, constant, constant + 1 :]  # of every class, in all of the past
+        rows = state.memory.decayed[-1, constant, constant + 1 :: 2]  # of every class, in all of the past
         return jnp.concatenate([jnp.ones(1, bool), rows > 0])
 
     def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
@@ -419,6 +507,10 @@ class Rounds:
         return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
 
 
+def _anew(is_so: Bool[Array, ""], state: PyTree, first: PyTree) -> PyTree:
+    return jax.tree.map(lambda now, start: jnp.where(is_so, start, now), state, first)
+
+
 def _block(blocks: Rows, index: Array) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), blocks)
 
@@ -428,4 +520,10 @@ def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows
 
 
 def _join(features: Array, target: Array, constant: float) -> Array:
-    return jnp.concatenate([features, jnp.full(1, constant), target])
+    """Of (features, 1, and every target with its last known value)."""
+    return jnp.concatenate([features, jnp.full(1, constant), jnp.repeat(target, 2)])
+
+
+def _pairs(one: Float[Array, "rows outputs"], other: Float[Array, "rows outputs"]) -> Float[Array, "rows both"]:
+    """The two by turns, so that a further output stands at the end."""
+    return jnp.stack([one, other], axis=2).reshape(one.shape[0], -1)

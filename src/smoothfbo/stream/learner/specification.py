@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from smoothfbo.stream.learner.ladder import ladder_names
 from smoothfbo.stream.options import LearnerOptions, default_block
 
 LIMIT = 1.0  # of the entries of a smoothed gradient
@@ -25,6 +26,8 @@ class Specification(LearnerOptions):
     """Uniform windows among the references, in blocks."""
     lags: tuple[int, int] = (0, 0)
     """Which columns are lags of the target: from the first number up to the second."""
+    seasons: tuple[int, ...] = ()
+    """Lags of the target that are experts by themselves: the last of the lags, in regression."""
     delay: int = 0
     """A block is learnt after this many more blocks were predicted: its targets are not known before."""
     horizon: int = 1
@@ -50,19 +53,32 @@ class Specification(LearnerOptions):
         return self.features + 1 + self.outputs
 
     @property
+    def kept(self) -> int:
+        """Entries of (features, 1, and every target with its last known value): what second moments are kept of."""
+        return self.size + self.outputs
+
+    @property
+    def expert_names(self) -> tuple[str, ...]:
+        """What the recommended prediction is mixed of."""
+        return (
+            "learned_memory",
+            *ladder_names(self.rates),
+            "random_features",
+            "random_features_difference",
+            *(f"season_{lag}" for lag in self.seasons),
+            "last_value",
+        )
+
+    @property
     def reference_names(self) -> tuple[str, ...]:
-        """The references in the order of their predictions."""
+        """The experts, and what is only compared with, in the order of their predictions."""
         if not self.with_references:
             return ()
-        memories = [f"forgetting_{2**k}" for k in range(1, self.rates - 1)]
         return (
+            *self.expert_names,
             "unsmoothed",
-            "last_block",
-            *memories,
-            "all_past",
             *(f"window_{window}" for window in self.windows),
             "rolling_ridge",
-            "last_value",
         )
 
 

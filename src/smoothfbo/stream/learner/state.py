@@ -6,9 +6,11 @@ import jax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from smoothfbo.online import State
+from smoothfbo.stream.learner.aggregation import Aggregate
 from smoothfbo.stream.learner.calibration import Calibration
 from smoothfbo.stream.learner.memory import Memory
 from smoothfbo.stream.learner.moments import Moments
+from smoothfbo.stream.learner.random_features import RandomFeatures
 from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
 from smoothfbo.stream.learner.rows import RowMemory
 from smoothfbo.stream.learner.units import TargetRange, Units
@@ -28,14 +30,16 @@ class LearnerState(NamedTuple):
     references: Float[Array, "references outputs coefficients"]
     rolling: RollingRidge | None  # only with references
     calibration: Calibration | None  # only for classes
+    random: RandomFeatures
+    aggregate: Aggregate
 
 
 class BlockResult(NamedTuple):
-    """What came of a block; the methods are SmoothFBO, then the references.
+    """What came of a block; the methods are the mixture of all experts, then the references.
 
     - `predictions`: numbers, or indices of classes.
-    - `scores`: SmoothFBO's probabilities of every class (regression: the number).
-    - `weights`: the w_k that SmoothFBO used for this block.
+    - `scores`: the mixture's probabilities of every class (regression: the number).
+    - `weights`: the w_k of the learned memory for this block.
     - `effects`: of every feature; by how much the prediction rises with one standard deviation of it. In units of the
       target, or of the scores (their length over the classes if there are more than two). Empty for a network.
     - `finite`: False where a round was skipped because its gradient was not finite.

@@ -6,6 +6,7 @@ Nothing is cut or scaled as long as a column behaves; a table without such value
   temperatures. It is treated as missing.
 - A block is *odd* if its median lies far outside of all values so far (by half of their range), or if its spread is
   five times as large, or as small, as that of any block so far. Its values are treated as missing, too.
+- Lags of the target are judged together: if two lags of a row are far, the target has moved, and they count.
 - If odd values halve the loss of their block, the move is real, and they count at once. After eight odd blocks in a row
   the column has another unit, if predictions are better with its values mapped to what they were before; from then on
   they are mapped.
@@ -13,6 +14,7 @@ Nothing is cut or scaled as long as a column behaves; a table without such value
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -22,6 +24,7 @@ OUTSIDE = 2.0  # half ranges
 OTHER_SPREAD = 5.0
 HISTORY = 32  # blocks before a block can be odd
 PATIENCE = 8  # odd blocks until they count
+STAYS = 2  # far targets in a row: from then on they count
 PATIENCE_FOR_LAGS = 3  # lags of the target are never in another unit than the target
 REAL = 0.5  # of the loss without the values: a move that leaves no more than this is real
 FEW = 32  # rows of a block whose quartiles are found by comparing all pairs
@@ -60,10 +63,18 @@ def in_first_unit(units: Units, values: Float[Array, "*rows columns"]) -> Float[
     return units.factor * values + units.shift
 
 
-def usable(units: Units, values: Float[Array, "*rows columns"]) -> Float[Array, "*rows columns"]:
+def usable(
+    units: Units, values: Float[Array, "*rows columns"], is_lag: Bool[Array, " columns"]
+) -> Float[Array, "*rows columns"]:
     """The values of rows that are predicted, in the first unit; NaN where they are far or the column is odd."""
     converted = in_first_unit(units, values)
-    return jnp.where(_is_far(units, converted) | (units.odd > 0), jnp.nan, converted)
+    far = _alone(_is_far(units, converted), is_lag)
+    return jnp.where(far | (units.odd > 0), jnp.nan, converted)
+
+
+def _alone(far: Bool[Array, "*rows columns"], is_lag: Bool[Array, " columns"]) -> Bool[Array, "*rows columns"]:
+    """What is far and is not one of two far lags."""
+    return far & ~(is_lag & (jnp.sum(far & is_lag, axis=-1, keepdims=True) >= 2))
 
 
 def observe(
@@ -79,8 +90,10 @@ def observe(
     far = jnp.where(is_first, far_at_first, _is_far(units, converted)) & known
     # At the beginning little is known: what most values of a block do cannot be wrong.
     far &= ~((units.blocks < HISTORY) & ~is_first & (2 * jnp.sum(far, axis=0) > jnp.sum(known, axis=0)))
+    far = _alone(far, is_lag)
     middle, half = _range(units)
     outside = (half > 0) & (jnp.abs(median - middle) > jnp.where(is_lag, FAR, OUTSIDE) * half)
+    outside &= ~(is_lag & (jnp.sum(is_lag) >= 2))
     other_spread = (spread > 0) & ((spread * OTHER_SPREAD < units.least) | (spread > OTHER_SPREAD * units.most))
     other_spread &= jnp.isfinite(units.least) & ~is_lag
     most_known = 2 * jnp.sum(known, axis=0) >= known.shape[0]
@@ -177,11 +190,11 @@ def _ranks(values: Float[Array, "rows *columns"]) -> Int[Array, "rows *columns"]
 
 
 class TargetRange(NamedTuple):
-    """The range of all targets that counted, and how many blocks in a row had mostly targets far from it."""
+    """The range of all targets that counted, and how many in a row were far from it."""
 
     low: Float[Array, ""]
     high: Float[Array, ""]
-    odd: Int[Array, ""]
+    far: Int[Array, ""]
     blocks: Int[Array, ""]
 
 
@@ -190,19 +203,33 @@ def empty_target_range() -> TargetRange:
     return TargetRange(none + jnp.inf, none - jnp.inf, count + 0, count + 0)
 
 
-def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Bool[Array, " rows"]]:
-    """One block more, and which of its targets count: not those far from all before, unless they stay."""
+class Plausible(NamedTuple):
+    """Which targets count: not those far from all before, unless they stay. Which have moved: far ones that count."""
+
+    counts: Bool[Array, " rows"]
+    moved: Bool[Array, " rows"]
+    far_at_end: Int[Array, ""]  # in a row
+
+
+def plausible(range: TargetRange, target: Float[Array, " rows"]) -> Plausible:
     known = ~jnp.isnan(target)
     lower, median, upper = _quartiles(target)
     middle, half = (range.low + range.high) / 2, (range.high - range.low) / 2
     far_at_first = (upper > lower) & (jnp.abs(target - median) > FAR_AT_FIRST * (upper - lower))
     far = (half > 0) & (jnp.abs(target - middle) > FAR * half)
     far = known & jnp.where(range.blocks > 0, far, far_at_first)
-    is_odd = 2 * jnp.sum(far) > jnp.sum(known)
-    odd = jnp.where(is_odd, range.odd + 1, 0)
-    stays = odd >= PATIENCE_FOR_LAGS
-    counts = known & (~far | stays)
+    # Far ones in a row up to each row: all so far, less those up to the last that was not far.
+    so_far = range.far + jnp.cumsum(far, dtype=jnp.int32)
+    run = so_far - jax.lax.cummax(jnp.where(known & ~far, so_far, 0))
+    moved = far & (run >= STAYS)
+    return Plausible(known & (~far | moved), moved, run[-1])
+
+
+def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Plausible]:
+    """One block more, and which of its targets count."""
+    found = plausible(range, target)
+    counts = found.counts
     low = jnp.minimum(range.low, jnp.min(jnp.where(counts, target, jnp.inf)))
     high = jnp.maximum(range.high, jnp.max(jnp.where(counts, target, -jnp.inf)))
     blocks = range.blocks + jnp.any(counts).astype(jnp.int32)
-    return TargetRange(low, high, jnp.where(stays, 0, odd), blocks), counts
+    return TargetRange(low, high, jnp.where(counts[-1], 0, found.far_at_end), blocks), found

@@ -1,0 +1,62 @@
+"""Ridge regressions on the experts' predictions: they may weigh against an expert, or beyond the best one.
+
+    y − p ≈ Σ_k c_k (x_k − p),   c = argmin Σ ρ^age (y − p − c·(x − p))² + ridge ‖c‖²
+
+with p the mixture that is to be corrected (Breiman, Machine Learning 24, 1996). c is refitted after every row. Rows
+with large errors weigh less (Huber 1964), and the correction is cut to a part of the range of what the experts say.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from smoothfbo.stream.learner.recursive import predict_row_by_row
+
+MEMORIES = (100, 1000)  # rows
+RIDGES = (0.1, 0.01)  # in units of the mean of the diagonal
+PRIOR = 10.0  # more of it, in units of s²: as if ten rows had said c = 0
+REACH = 0.3  # of the way from the mixture to the outermost experts
+
+
+class Stack(NamedTuple):
+    """Second moments of the differences x_k − p, and their products with y − p, for every memory."""
+
+    moments: Float[Array, "memories experts experts"]
+    products: Float[Array, "memories experts"]
+
+
+def empty_stack(experts: int) -> Stack:
+    return Stack(jnp.zeros((len(MEMORIES), experts, experts)), jnp.zeros((len(MEMORIES), experts)))
+
+
+def stacked(
+    state: Stack,
+    differences: Float[Array, "rows experts"],
+    errors: Float[Array, "rows 1"],
+    weights: Float[Array, " rows"],
+    scale: Float[Array, ""],
+) -> tuple[Stack, Float[Array, "memories rows"]]:
+    """The state with a block more, and the corrections of its rows, one after the other.
+
+    `weights` of rows are between 0 and 1; 0 where the target is not known. `scale` is s², the loss of the mixture.
+    """
+    count, experts = differences.shape
+    lowest, highest = REACH * jnp.min(differences, axis=1), REACH * jnp.max(differences, axis=1)
+
+    def correct(moments: Array, products: Array, ridge: Array) -> Array:
+        size = jnp.trace(moments) / experts
+        total = jnp.where(size > 0, ridge * size + PRIOR * scale, 1)
+        matrix = moments + total * jnp.eye(experts, dtype=moments.dtype)
+        now = jnp.where(size > 0, weights, 0)  # the first block has no scale to compare its rows with
+        change = predict_row_by_row(matrix, products[None], differences, errors, now)[:, 0]
+        return jnp.clip(jnp.where(size > 0, change, 0), lowest, highest)
+
+    corrections = jax.vmap(correct)(state.moments, state.products, jnp.asarray(RIDGES))
+    kept = differences * weights[:, None]
+    retention = jnp.asarray([(1 - 1 / memory) ** count for memory in MEMORIES])
+    return Stack(
+        retention[:, None, None] * state.moments + kept.T @ differences,
+        retention[:, None] * state.products + kept.T @ errors[:, 0],
+    ), corrections

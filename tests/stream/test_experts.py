@@ -1,0 +1,155 @@
+"""The experts and their mixture against NumPy, from the formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import stream_reference as reference
+
+from smoothfbo.stream.learner import random_features as rf
+from smoothfbo.stream.learner.aggregation import aggregate, empty_aggregate
+from smoothfbo.stream.learner.ladder import FAMILIES, ladder
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.recursive import predict_row_by_row
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.units import empty_target_range, observe_target, plausible
+from smoothfbo.stream.rows import Rows
+
+SPEC = Specification(
+    features=3, outputs=1, is_classification=False, block=8, rates=5, windows=(2,), lags=(2, 3), seasons=(3,)
+)
+
+
+def test_one_elimination_is_a_refit_after_every_row():
+    random = np.random.default_rng(0)
+    past, x = random.normal(size=(12, 3)), random.normal(size=(7, 3))
+    past_y, y = random.normal(size=12), random.normal(size=7)
+    known = np.array([1, 1, 0, 1, 0.25, 1, 1])
+    weight = random.uniform(0.2, 1, 12)
+    moments = (past * weight[:, None]).T @ past + 0.1 * np.eye(3)
+    products = (past * weight[:, None]).T @ past_y
+    found = predict_row_by_row(
+        *map(jnp.asarray, (moments, products[None], x, np.where(known, y, np.nan)[:, None], known))
+    )
+    expected = reference.row_by_row(x, y, known, past, past_y, weight, 0.1)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-10)
+
+
+def stream(rows=8 * 9 + 3, seed=1):
+    """A level that drifts, two features, and the value of three rows before."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 3))
+    y = np.cumsum(0.3 * random.normal(size=rows)) + x[:, 0] + 0.5 * random.normal(size=rows)
+    x[:, 2] = np.r_[np.zeros(3), y[:-3]]
+    return x, y
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    x, y = stream()
+    y[20] = np.nan
+    previous = np.r_[np.nan, y[:-1]]
+    previous[21] = y[19]
+    return x, y, previous, Learner(SPEC).process(Rows(x, y, previous)).predictions
+
+
+def test_the_ladder_is_fitted_after_every_row(outcome):
+    x, y, previous, predictions = outcome
+    names, block, at = ("smoothfbo", *SPEC.reference_names), 8, 72
+    start = at - at % block
+    known = ~np.isnan(y)
+    mean, spread = x[:start].mean(axis=0), x[:start].std(axis=0)
+    z = np.c_[(x - mean) / spread, np.ones(len(x))]
+    scale = y[:start][known[:start]].std()
+    use = known[:start]
+    age = (start - 1) // block - np.arange(start) // block
+    rates = [1 - 2.0**-k for k in range(4)] + [1.0]
+    i = 1
+    for family in FAMILIES:
+        for k in ladder(5):
+            base = previous if family.of_difference else np.zeros(len(y))
+            centre = 0 if family.of_difference else y[:start][known[:start]].mean()
+            goal = (y - base - centre) / scale
+            goal[0] = 0 if family.of_difference else goal[0]  # the first row has no value before it
+            weight = np.where(age == 0, 1.0, rates[k] ** age)
+            expected = reference.row_by_row(
+                z[start:], goal[start:], known[start:].astype(float), z[:start][use], goal[:start][use], weight[use],
+                family.ridge,
+            ) * scale + base[start:] + centre  # fmt: skip
+            i += 1
+            np.testing.assert_allclose(predictions[i, start:], expected, rtol=1e-6, err_msg=names[i])
+    assert names[i] == "cautious_difference_all"
+    np.testing.assert_array_equal(predictions[names.index("last_value"), 1:], previous[1:])
+    season = predictions[names.index("season_3")]
+    np.testing.assert_array_equal(season[8:], x[8:, 2])
+
+
+def test_random_features_are_a_ridge_regression_that_forgets():
+    random = np.random.default_rng(3)
+    columns, rows, blocks = 2, 6, 30
+    size = columns + 1 + rf.COUNT
+    matrix, phases = rf.draw(columns, (1, 2), 0)
+    assert (np.count_nonzero(matrix, axis=1) <= 2).all()
+    assert not matrix[::2, 1].any()  # every other one leaves out the lag
+    state, step = rf.empty_random_features(columns, 1), jax.jit(rf.recur)
+    information, right, kept = rf.RIDGE * np.eye(size), np.zeros(size), 1 - 1 / rf.MEMORY
+    for t in range(blocks):
+        inputs = np.c_[random.normal(size=(rows, columns)), np.ones(rows)]
+        phi = np.c_[inputs, np.sqrt(2) * np.cos(np.clip(inputs[:, :-1], -3, 3) @ matrix.T + phases)]
+        np.testing.assert_allclose(rf.expand(jnp.asarray(inputs), matrix, phases), phi, rtol=1e-12, atol=1e-12)
+        y, known = np.sin(3 * inputs[:, 0]) + t / 10, (random.random(rows) < 0.8).astype(float)
+        state, ahead, by_past = step(state, *map(jnp.asarray, (phi, np.where(known, y, 0)[:, None], known)))
+        before = np.linalg.solve(information, right)
+        np.testing.assert_allclose(by_past[:, 0], phi @ before, rtol=1e-7, atol=1e-9)
+        information, right = kept * information, kept * right
+        for r in range(rows):
+            np.testing.assert_allclose(ahead[r, 0], phi[r] @ np.linalg.solve(information, right), rtol=1e-7, atol=1e-9)
+            information += known[r] * np.outer(phi[r], phi[r])
+            right += known[r] * phi[r] * y[r]
+        for j in (t * rf.RESTORED + np.arange(rf.RESTORED)) % size:
+            information[j, j] += rf.RIDGE * (1 - kept) * size / rf.RESTORED
+    np.testing.assert_allclose(state.inverse, np.linalg.inv(information), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_the_mixture_agrees_with_numpy(columns):
+    random = np.random.default_rng(columns)
+    count, rows, block = 4, 48, 8
+    targets = np.cumsum(random.normal(size=(rows, columns)), axis=0)
+    noise = random.normal(size=(count, rows, columns)) * np.array([0.2, 0.5, 1, 3])[:, None, None]
+    experts = targets + noise + np.array([0.0, 0.5, 0, 0])[:, None, None]
+    experts[0, 30:] += 4  # the best one fails
+    experts[2, 11] = np.nan
+    known = (random.random(rows) < 0.9).astype(float)
+    state, step, found = empty_aggregate(count, columns), jax.jit(aggregate), []
+    for t in range(0, rows, block):
+        here = slice(t, t + block)
+        seen = np.where(known[here, None] > 0, targets[here], np.nan)
+        state, mixed = step(state, jnp.asarray(experts[:, here]), jnp.asarray(seen), jnp.asarray(known[here]))
+        found.append(mixed)
+    expected = reference.aggregate(experts, targets, known, block)
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-8)
+
+
+def test_the_recommended_prediction_is_the_mixture_of_the_experts(outcome):
+    _, y, _, predictions = outcome
+    count = len(SPEC.expert_names)
+    unit, origin = y[:8].std(), y[:8].mean()
+    experts = (predictions[1 : count + 1, 8:, None] - origin) / unit
+    goals = ((y - origin) / unit)[8:, None]
+    expected = reference.aggregate(experts, goals, ~np.isnan(goals[:, 0]), 8)[:, 0] * unit + origin
+    np.testing.assert_allclose(predictions[0, 8:], expected, rtol=1e-6)
+
+
+def test_a_far_target_counts_when_it_stays():
+    first, _ = observe_target(empty_target_range(), jnp.asarray([0.0, 1, 2, 3]))
+    lone = plausible(first, jnp.asarray([1.0, -9999, 2, jnp.nan]))
+    np.testing.assert_array_equal(lone.counts, [True, False, True, False])
+    after, found = observe_target(first, jnp.asarray([1.0, 2, 1, 900]))
+    np.testing.assert_array_equal(found.counts, [True, True, True, False])
+    found = plausible(after, jnp.asarray([901.0, jnp.nan, 1, 902]))
+    np.testing.assert_array_equal(found.counts, [True, False, True, False])
+    np.testing.assert_array_equal(found.moved, [True, False, False, False])
+    range, found = observe_target(after, jnp.asarray([901.0, 902, 903, 904]))
+    assert found.counts.all()
+    assert range.high == 904
