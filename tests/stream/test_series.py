@@ -197,13 +197,13 @@ def test_killed_it_resumes_to_the_same_bits_and_a_state_goes_on_with_new_rows(tm
     done, process = [], pipeline._process
     with monkeypatch.context() as patch:
 
-        def crash_at_the_fourth(session, piece, sink):
+        def crash_at_the_fifth(session, piece, sink):
             done.append(piece)
-            if len(done) == 4:
+            if len(done) == 5:  # rows of s1 wait
                 raise Crash
             return process(session, piece, sink)
 
-        patch.setattr(pipeline, "_process", crash_at_the_fourth)
+        patch.setattr(pipeline, "_process", crash_at_the_fifth)
         with pytest.raises(Crash):
             stream(*run, tmp_path / "run")
     assert cli.main(["resume", str(tmp_path / "run")]) == 0
