@@ -33,8 +33,8 @@ def adaptive_steps(
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 
     The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed` with several windows,
-    say. The first is that of the round's own data alone; call it ĝ_t. It is independent of all earlier moves, so it can
-    judge them:
+    say. The first is that of the round's own outer samples alone; call it ĝ_t. These were not there when the earlier
+    moves were made, so it can judge them:
 
         log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, d_{t−1,k})
 

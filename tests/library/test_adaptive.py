@@ -132,7 +132,7 @@ def test_candidates_come_from_replay_through_the_loop(key):
     """The loop hands them on, and the trace shows the gradient that was followed."""
     problem = sf.Problem(
         inner_loss=lambda outer, v, x, y: 0.5 * (v - outer * y) ** 2,
-        outer_loss=lambda outer, v, x, y: 0.5 * (v - 1.0) ** 2,
+        outer_loss=lambda outer, v, x, y: 0.5 * (v - y) ** 2,
     )
     x = jnp.ones((6, 1))
 

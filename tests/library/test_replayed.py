@@ -63,9 +63,10 @@ def test_several_windows_are_candidates_and_the_longest_is_the_gradient(key):
     call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, outer, state, data, key))
     for t in range(6):
         estimate, state = call(state, ridge_data(RIDGES[t]))
-    for window, candidate in zip((1, 2, 4), estimate.candidates, strict=True):
-        expected = joined(range(6 - window, 6)).hypergradient(np.asarray(outer))
-        np.testing.assert_allclose(candidate, expected, rtol=1e-9)
+    # a window of 1: the outer samples of the round alone, and the inner samples of the longest window
+    own = dataclasses.replace(joined(range(2, 6)), x_out=RIDGES[5].x_out, y_out=RIDGES[5].y_out)
+    for candidate, data in zip(estimate.candidates, (own, joined(range(4, 6)), joined(range(2, 6))), strict=True):
+        np.testing.assert_allclose(candidate, data.hypergradient(np.asarray(outer)), rtol=1e-9)
     np.testing.assert_array_equal(estimate.gradient, estimate.candidates[-1])
     theta = joined(range(2, 6)).solution(np.asarray(outer))
     np.testing.assert_allclose(state.inner.params, theta, rtol=1e-9)
@@ -75,7 +76,7 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
     """The mean outer loss on data not yet seen, recomputed in NumPy; on drifting targets short windows win."""
     estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 4))
     outer = np.array([0.3, -0.2, 0.1])
-    for drift, winner in ((0.0, None), (3.0, 0)):
+    for drift, winner in ((0.0, None), (3.0, 1)):
         ridges = [
             dataclasses.replace(ridge, y_in=ridge.y_in + drift * t, y_out=ridge.y_out + drift * t)
             for t, ridge in enumerate(RIDGES)
@@ -88,7 +89,7 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
             new = np.mean(outer_loss(outer, v, ridge.y_out[:, None]), axis=0)
             losses = new if losses is None else 0.9 * losses + 0.1 * new
             _, state = call(state, ridge_data(ridge))
-            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (1, 2, 4)]
+            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (4, 2, 4)]
             thetas = np.stack([joined(rounds).solution(outer) for rounds in kept])
         np.testing.assert_allclose(state.losses, losses, rtol=1e-9)
         best = int(np.argmin(losses))
@@ -99,15 +100,29 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
         np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
 
 
-def test_a_round_that_is_not_finite_is_skipped_and_not_kept(key):
+@pytest.mark.parametrize("window", [(1, 3), 3])
+def test_a_round_that_is_not_finite_is_skipped_and_not_kept(window, key):
     """The round after it sees the rounds before it."""
     bad = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x.at[5, 3, 0].set(jnp.nan)))
-    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), (1, 3)), key, bad)
+    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), window), key, bad)
     np.testing.assert_array_equal(info.finite, np.arange(9) != 5)
     assert int(final.learner.skipped) == 1
     for t, rounds in {6: (3, 4, 6), 7: (4, 6, 7), 8: (6, 7, 8)}.items():
         expected = joined(rounds).hypergradient(np.asarray(info.outer[t]))
         np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-9)
+
+
+def test_rows_that_belong_together_stay_together(key):
+    """A point-wise adjoint needs inner and outer samples in the same rows, also beside longer windows."""
+    samples = ridge_data(RIDGES[0]).inner
+    data = sf.Data(samples, samples._replace(y=samples.x[:, 0]))
+    problem = sf.Problem(RIDGE_PROBLEM.inner_loss, lambda outer, v, x, y: 0.5 * (v - y) ** 2)
+    plain = sf.Functional(linear(), sf.PointwiseAdjoint())
+    outer, gradients = jnp.array([0.3, -0.2, 0.1]), []
+    for estimator in (plain, sf.Replayed(plain, (1, 2))):
+        state = estimator.init(problem, outer, data, key)
+        gradients.append(estimator(problem, outer, state, data, key)[0])
+    np.testing.assert_allclose(gradients[1].candidates[0], gradients[0].gradient, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("as_users_call")
@@ -131,3 +146,33 @@ def test_bad_windows_and_data(key):
     state = algorithm.init(jnp.zeros(3), data, key)
     with pytest.raises(ValueError, match=r"Replayed needs rounds of one form.*\[40,2\].*\[7,2\]"):
         algorithm.step(state, smaller)
+
+
+def test_features_of_old_rounds_are_not_computed_again(key):
+    """Those of the new round alone, if inner and adjoint function share them."""
+
+    def waves(x):
+        return jnp.append(jnp.sin(x), 1.0)
+
+    def shapes_of_sines(estimator):
+        state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(RIDGES[0]), key)
+        jaxpr = jax.make_jaxpr(lambda state, data: estimator(RIDGE_PROBLEM, jnp.zeros(3), state, data, key)[0].gradient)
+        lines = str(jaxpr(state, ridge_data(RIDGES[1]))).splitlines()
+        return {line.split(":")[1].split("=")[0].strip() for line in lines if " sin " in line}
+
+    own, other = sf.Linear(waves, ridge=0.1), sf.Linear(lambda x: waves(x), ridge=0.1)
+    assert shapes_of_sines(sf.Replayed(sf.Functional(own, own), 4)) == {"f64[40,2]", "f64[30,2]"}
+    assert "f64[160,2]" in shapes_of_sines(sf.Replayed(sf.Functional(own, other), 4))
+
+
+def test_an_adjoint_with_features_of_its_own_keeps_them(key):
+    """The inner function's features are not taken for it: the same as on the joined data."""
+    narrow = sf.Linear(lambda x: x, ridge=0.1)
+    plain = sf.Functional(linear(), narrow)
+    estimator, outer = sf.Replayed(plain, 2), jnp.array([0.3, -0.2, 0.1])
+    states = [each.init(RIDGE_PROBLEM, outer, ridge_data(RIDGES[0]), key) for each in (estimator, plain)]
+    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), ridge_data(RIDGES[1]), ridge_data(RIDGES[0]))
+    _, state = estimator(RIDGE_PROBLEM, outer, states[0], ridge_data(RIDGES[0]), key)
+    replayed, _ = estimator(RIDGE_PROBLEM, outer, state, ridge_data(RIDGES[1]), key)
+    expected, _ = plain(RIDGE_PROBLEM, outer, states[1], both, key)
+    np.testing.assert_allclose(replayed.gradient, expected.gradient, rtol=1e-9)

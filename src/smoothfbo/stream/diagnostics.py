@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from smoothfbo.harness.charts import Chart, Series
 from smoothfbo.harness.page import Part, Table
-from smoothfbo.stream.learner.intervals import LEVELS
+from smoothfbo.stream.learner.specification import LEVELS
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 

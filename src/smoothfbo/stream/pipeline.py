@@ -85,6 +85,8 @@ class StreamResults:
     left_out_first: list[str] = field(default_factory=list)
     """What was wrong with the first of them."""
     fault: UsageError | None = field(default=None)
+    series: dict[str, Any] | None = None
+    """Of many series (`by`): their number, quantiles of their errors, the worst, the changes."""
 
     @property
     def best_reference(self) -> str | None:
@@ -253,8 +255,8 @@ def _until_last_target(piece: pa.Table, waiting: pa.Table | None, target: str) -
     return together.slice(0, end), together.slice(end)
 
 
-def finish(results: StreamResults, session: Session) -> StreamResults:
-    """The results of a whole table; if no row of it could be judged, that is a fault."""
+def finish(results: StreamResults, session: Any) -> StreamResults:
+    """The results of a whole table, of one series or of many; if no row of it could be judged, that is a fault."""
     if session.known or results.fault is not None:
         return results
     column = f"column {session.schema.target!r}"

@@ -8,6 +8,7 @@ from smoothfbo.harness import store
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Section, Table, Verdict, repeat_section, write_page
 from smoothfbo.harness.study import Outcome
 from smoothfbo.stream import charts, diagnostics
+from smoothfbo.stream.groups.report import series_facts, series_sections, series_verdict
 
 MOST_NAMES = 12  # of columns or rows that are listed in a line
 MUCH_MISSING = 0.1  # of the rows of a column: a warning
@@ -41,15 +42,22 @@ def build(folder: Path) -> Path:
 
 
 def _block_averages(folder: Path, summary: dict[str, Any]) -> Any:
-    """The blocks, averaged for the charts; None if there was no full block."""
+    """The blocks, averaged for the charts; None if there was no full block, or if they are of many series."""
     blocks = folder / "blocks.parquet"
-    return charts.read_averages(blocks, summary["block"]) if blocks.exists() else None
+    is_one = summary.get("series") is None
+    return charts.read_averages(blocks, summary["block"]) if is_one and blocks.exists() else None
 
 
 def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], averages: Any) -> Iterator[Section]:
     target, classes = config["config"]["target"], summary["is_classification"]
     predictions = folder / "predictions.parquet"
-    found = diagnostics.read_diagnostics(predictions, classes) if predictions.exists() else None
+    series = summary.get("series") is not None
+    if series:
+        yield from series_sections(folder, summary)
+        if classes and predictions.exists():
+            yield Section("Predictions", parts=[confusion_table(charts.count_pairs(predictions))])
+    # Of many series, the rows of the table do not follow each other.
+    found = diagnostics.read_diagnostics(predictions, classes) if predictions.exists() and not series else None
     if found is not None:
         shown = confusion_table(charts.count_pairs(predictions)) if classes else None
         shown = shown or charts.last_predictions(predictions, target)
@@ -129,6 +137,8 @@ def _warnings(summary: dict[str, Any]) -> Iterator[tuple[Verdict, str]]:
 
 
 def _verdict(summary: dict[str, Any]) -> str:
+    if summary.get("series") is not None:
+        return series_verdict(summary)
     error, best = summary["errors"]["smoothfbo"], summary["best_reference"]
     text = f"SmoothFBO's {summary['error_name']} is {error:.4g}."
     if summary.get("coverage"):
@@ -247,8 +257,11 @@ def facts(summary: dict[str, Any]) -> list[str]:
         parts = [f"{100 * part:.1f} % in the band of {100 * float(level):.0f} %"
                  for level, part in summary["coverage"].items()]  # fmt: skip
         lines.append(f"Of the targets lay {_list(parts)}.")
-    changes = [f"{change['row']:,}" for change in summary["changes"]]
-    lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
+    if summary.get("series") is not None:
+        lines += series_facts(summary)
+    else:
+        changes = [f"{change['row']:,}" for change in summary["changes"]]
+        lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")
     if summary.get("forecasts"):
         lines.append(

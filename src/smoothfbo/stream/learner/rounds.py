@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from smoothfbo.algebra import solve_positive
+from smoothfbo.algebra import solve_positive, where_needed
 from smoothfbo.functions import Linear, Network
 from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
@@ -299,7 +299,7 @@ class Rounds:
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played[0], target, mask),
         )
-        units = jax.lax.cond(jnp.any(units.odd > 0), lambda: self._decide(new), lambda: units)
+        units = where_needed(jnp.any(units.odd > 0), self._decide, units, new)
         return new._replace(units=units), jnp.all(finite)
 
     def _decide(self, state: LearnerState) -> Units:
