@@ -50,3 +50,26 @@ def test_worst_ratios():
     assert worst("decomposition") < 1e-3  # of a tolerance of 1e-12
     held = [check for check in stored("theory")["checks"] if check["hold"] < check["settings"] and check["hold"]]
     assert all(check["problem"] == "both terms" for check in held)
+
+
+REPLAYED = {
+    "log T, stored": ("log T", "stored"), "log T": ("log T", "replayed"),
+    "log T, noise that depends on λ": ("log T", "replayed, shifted samples"), "T^¼": ("T^1/4", "replayed"),
+    "T/w (the turn of the counter-example)": ("T/w, turn alone", "replayed"),
+    "T (its wobble)": ("T, wobble alone", "replayed"), "T (both)": ("T", "replayed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("label", REPLAYED)
+def test_slopes_of_replayed_windows(label):
+    """At the theorems' own step; of BLR_w and of BLR_1."""
+    found = [
+        each
+        for each in stored("theory_replay")["growth_slopes"]
+        if (each["drift"], each["smoothing"]) == REPLAYED[label]
+    ]
+    assert [each["exponent"] for each in found] == [0.333, 0.5, 0.667]
+    for regret, suffix in (("BLR_w", ""), ("BLR_1", "_one")):
+        cells = [f"{each[f'slope{suffix}']:+.3f} ± {1.96 * each[f'error{suffix}']:.3f}" for each in found]
+        text = row(label, regret, *cells).replace("+0.000 ±", "0.000 ±").replace("−0.000 ±", "0.000 ±")
+        assert not missing(PAGE, text)

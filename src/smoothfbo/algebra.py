@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from smoothfbo.types import Number
 
@@ -19,29 +19,27 @@ def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> F
     """Solve A x = b for symmetric positive definite A by Cholesky factorisation, A = L Lᵀ.
 
     Column by column, O(n³) in n compiled steps; tiny systems, of which there may be one per sample, without a loop.
+    With b as a further row below A, the factorisation finds L⁻¹b on the way.
     If A is not positive definite the result is not finite.
     """
     size = vector.shape[0]
     if size <= 3:
         return _solve_tiny(matrix, vector)
-    rows = jnp.arange(size)
+    rows, system = jnp.arange(size + 1), jnp.concatenate([matrix, vector[None]])
 
     def column(j: Array, lower: Array) -> Array:
         # Columns >= j of `lower` are still zero, so the full product is the sum over the finished ones.
-        remainder = matrix[:, j] - lower @ lower[j]
+        remainder = system[:, j] - lower @ lower[j]
         entries = jnp.where(rows >= j, remainder / jnp.sqrt(remainder[j]), 0)
         return lower.at[:, j].set(entries)
 
-    lower = jax.lax.fori_loop(0, size, column, jnp.zeros_like(matrix))
-
-    def forward(i: Array, y: Array) -> Array:
-        return y.at[i].set((vector[i] - lower[i] @ y) / lower[i, i])
+    factors = jax.lax.fori_loop(0, size, column, jnp.zeros_like(system))
+    lower, half = factors[:size], factors[size]
 
     def backward(k: Array, x: Array) -> Array:
         i = size - 1 - k
         return x.at[i].set((half[i] - lower[:, i] @ x) / lower[i, i])
 
-    half = jax.lax.fori_loop(0, size, forward, jnp.zeros_like(vector))
     return jax.lax.fori_loop(0, size, backward, jnp.zeros_like(vector))
 
 
@@ -70,6 +68,39 @@ def lane_by_lane(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
     """
     explicit, captured = jax.closure_convert(function, *arguments)
     return jax.custom_batching.sequential_vmap(explicit)(*arguments, *captured)
+
+
+def where_needed(
+    needed: Bool[Array, ""], function: Callable[..., PyTree], default: PyTree, *arguments: PyTree
+) -> PyTree:
+    """function(*arguments) if it is needed, else `default`; under `vmap` it runs only if some lane needs it.
+
+    `lax.cond` under `vmap` runs both branches for all lanes, always. The function must close over no traced values.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def choose(needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
+        return jax.lax.cond(needed, lambda: function(*arguments), lambda: default)
+
+    @choose.def_vmap
+    def choose_by_lane(size: int, batched: PyTree, needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
+        def lane(needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
+            return jax.tree.map(lambda new, old: jnp.where(needed, new, old), function(*arguments), default)
+
+        def spread(leaf: Array, is_batched: bool) -> Array:
+            return leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
+
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+        needed = spread(needed, batched[0])
+        all_default = jax.tree.map(spread, default, batched[1])
+        result = jax.lax.cond(
+            jnp.any(needed),
+            lambda: jax.vmap(lane, in_axes=(0, 0, axes[2]))(needed, all_default, arguments),
+            lambda: all_default,
+        )
+        return result, jax.tree.map(lambda _: True, all_default)
+
+    return choose(needed, default, arguments)
 
 
 def conjugate_gradient(
@@ -144,6 +175,10 @@ def squared_norm(tree: PyTree) -> Float[Array, ""]:
 
 def norm(tree: PyTree) -> Float[Array, ""]:
     return jnp.sqrt(squared_norm(tree))
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
 
 
 def ratio(numerator: Float[Array, ""], denominator: Float[Array, ""]) -> Float[Array, ""]:

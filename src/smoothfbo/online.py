@@ -7,10 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 
 from smoothfbo import checks, pieces, traps
-from smoothfbo.algebra import norm, squared_norm
+from smoothfbo.algebra import all_finite, norm, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.compiled import one_step, parts_of, plain_method, split
 from smoothfbo.errors import refuse_keywords
@@ -114,7 +114,7 @@ class Online(eqx.Module):
         gradient = estimate.gradient
 
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
-        finite = jnp.isfinite(squared_norm(gradient)) & _all_finite(jax.tree.map(jnp.square, gradient))
+        finite = jnp.isfinite(squared_norm(gradient)) & all_finite(jax.tree.map(jnp.square, gradient))
         if estimate.candidates is not None:
             finite &= jnp.isfinite(squared_norm(estimate.candidates))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
@@ -127,7 +127,7 @@ class Online(eqx.Module):
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
             outer = optax.apply_updates(state.outer, change)
             outer = outer if self.project is None else self.project(outer)
-        finite &= _all_finite(outer)
+        finite &= all_finite(outer)
         outer = optax.tree.where(finite, outer, state.outer)
         monitor, oscillating = observe(state.monitor, gradient, optax.tree.sub(outer, state.outer))
 
@@ -135,7 +135,7 @@ class Online(eqx.Module):
             round=state.round + 1,
             key=state.key,
             outer=outer,
-            estimator=_keep_finite(warm, state.estimator),
+            estimator=self.estimator.kept(warm, state.estimator),
             optimiser=optimiser,
             skipped=state.skipped + jnp.where(finite, 0, 1).astype(jnp.int32),
             monitor=monitor,
@@ -294,20 +294,6 @@ def _init_source(source: AbstractSource, key: PRNGKeyArray) -> tuple[PyTree, Any
 def _key_data(key: PRNGKeyArray) -> UInt32[Array, "words"]:
     """The bits of a key of JAX's default generator; plain arrays can be stored by everything."""
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-
-
-def _keep_finite(new: PyTree, old: PyTree) -> PyTree:
-    """Part by part of the warm state: the new one if it is finite throughout, else the old one."""
-    parts, structure = jax.tree.flatten(new, is_leaf=lambda node: node is not new)
-    kept = [
-        optax.tree.where(_all_finite(part), part, former)
-        for part, former in zip(parts, structure.flatten_up_to(old), strict=True)
-    ]
-    return jax.tree.unflatten(structure, kept)
-
-
-def _all_finite(tree: PyTree) -> Bool[Array, ""]:
-    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
 
 
 def _norm_or_nan(tree: PyTree | None) -> Float[Array, ""]:

@@ -112,7 +112,7 @@ def pad(batch: Batch, size: int | Sequence[int]) -> Batch:
         checks.require_integer(each, "size", 1)
     if not isinstance(batch, (Samples, Data)):
         raise TypeError(f"pad takes a smoothfbo.Samples or a smoothfbo.Data, got a {type(batch).__name__}.")
-    return _map_samples(lambda samples: _pad(samples, sizes), batch)
+    return map_samples(lambda samples: _pad(samples, sizes), batch)
 
 
 def _pad(samples: Samples, sizes: list[int]) -> Samples:
@@ -141,10 +141,10 @@ def _pad(samples: Samples, sizes: list[int]) -> Samples:
 
 def without_padding(data: PyTree) -> PyTree:
     """Every `Samples` of a round's data with harmless rows where they do not count."""
-    return _map_samples(Samples.without_padding, data)
+    return map_samples(Samples.without_padding, data)
 
 
-def _map_samples(function: Any, data: Any) -> Any:
+def map_samples(function: Any, data: Any) -> Any:
     def is_samples(node: Any) -> bool:
         return isinstance(node, Samples)
 

@@ -100,10 +100,11 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
         np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
 
 
-def test_a_round_that_is_not_finite_is_skipped_and_not_kept(key):
+@pytest.mark.parametrize("window", [(1, 3), 3])
+def test_a_round_that_is_not_finite_is_skipped_and_not_kept(window, key):
     """The round after it sees the rounds before it."""
     bad = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x.at[5, 3, 0].set(jnp.nan)))
-    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), (1, 3)), key, bad)
+    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), window), key, bad)
     np.testing.assert_array_equal(info.finite, np.arange(9) != 5)
     assert int(final.learner.skipped) == 1
     for t, rounds in {6: (3, 4, 6), 7: (4, 6, 7), 8: (6, 7, 8)}.items():
@@ -145,3 +146,33 @@ def test_bad_windows_and_data(key):
     state = algorithm.init(jnp.zeros(3), data, key)
     with pytest.raises(ValueError, match=r"Replayed needs rounds of one form.*\[40,2\].*\[7,2\]"):
         algorithm.step(state, smaller)
+
+
+def test_features_of_old_rounds_are_not_computed_again(key):
+    """Those of the new round alone, if inner and adjoint function share them."""
+
+    def waves(x):
+        return jnp.append(jnp.sin(x), 1.0)
+
+    def shapes_of_sines(estimator):
+        state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(RIDGES[0]), key)
+        jaxpr = jax.make_jaxpr(lambda state, data: estimator(RIDGE_PROBLEM, jnp.zeros(3), state, data, key)[0].gradient)
+        lines = str(jaxpr(state, ridge_data(RIDGES[1]))).splitlines()
+        return {line.split(":")[1].split("=")[0].strip() for line in lines if " sin " in line}
+
+    own, other = sf.Linear(waves, ridge=0.1), sf.Linear(lambda x: waves(x), ridge=0.1)
+    assert shapes_of_sines(sf.Replayed(sf.Functional(own, own), 4)) == {"f64[40,2]", "f64[30,2]"}
+    assert "f64[160,2]" in shapes_of_sines(sf.Replayed(sf.Functional(own, other), 4))
+
+
+def test_an_adjoint_with_features_of_its_own_keeps_them(key):
+    """The inner function's features are not taken for it: the same as on the joined data."""
+    narrow = sf.Linear(lambda x: x, ridge=0.1)
+    plain = sf.Functional(linear(), narrow)
+    estimator, outer = sf.Replayed(plain, 2), jnp.array([0.3, -0.2, 0.1])
+    states = [each.init(RIDGE_PROBLEM, outer, ridge_data(RIDGES[0]), key) for each in (estimator, plain)]
+    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), ridge_data(RIDGES[1]), ridge_data(RIDGES[0]))
+    _, state = estimator(RIDGE_PROBLEM, outer, states[0], ridge_data(RIDGES[0]), key)
+    replayed, _ = estimator(RIDGE_PROBLEM, outer, state, ridge_data(RIDGES[1]), key)
+    expected, _ = plain(RIDGE_PROBLEM, outer, states[1], both, key)
+    np.testing.assert_allclose(replayed.gradient, expected.gradient, rtol=1e-9)

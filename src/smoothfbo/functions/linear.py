@@ -1,7 +1,7 @@
 """Functions that are linear in given features, fitted in closed form (the paper's parametric reduction)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +14,15 @@ from smoothfbo import checks
 from smoothfbo.algebra import inner_product, solve_positive, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
+from smoothfbo.samples import Samples
 from smoothfbo.types import Number
+
+
+class Featured(NamedTuple):
+    """Inputs beside their features φ(x), which are then not computed again."""
+
+    x: PyTree
+    features: Float[Array, "*samples p"]
 
 
 class Linear(AbstractFunction):
@@ -149,9 +157,20 @@ class Linear(AbstractFunction):
             raise TypeError("ridge is a function of the outer variable: fit and penalise with linear.at(outer).")
         return self.ridge
 
+    def featured(self, samples: Samples) -> Samples:
+        """The same samples with their features, for fits that see them again and again."""
+        return samples._replace(x=Featured(samples.x, jax.vmap(self.features)(samples.x)))
+
     def _phi(self, x: PyTree) -> Float[Array, " p"]:
-        phi = self.features(x)
+        phi = x.features if isinstance(x, Featured) else self.features(x)
         return jnp.append(phi, jnp.ones((), phi.dtype)) if self.bias else phi
+
+
+def identical(one: PyTree, other: PyTree) -> bool:
+    """Whether features, ridges and the like are the same objects: they are code, and arrays in them may be traced."""
+    leaves, structure = jax.tree.flatten(one)
+    others, other_structure = jax.tree.flatten(other)
+    return structure == other_structure and all(a is b for a, b in zip(leaves, others, strict=True))
 
 
 def _ridge(value: Any, name: str) -> Any:

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks, traps
+from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, relative_residual
 from smoothfbo.functions.linear import Linear
@@ -47,6 +49,16 @@ class Estimate(NamedTuple):
     candidates: tuple[PyTree, ...] | None = None
 
 
+def keep_finite(new: PyTree, old: PyTree) -> PyTree:
+    """Part by part of the warm state: the new one if it is finite throughout, else the old one."""
+    parts, structure = jax.tree.flatten(new, is_leaf=lambda node: node is not new)
+    kept = [
+        optax.tree.where(all_finite(part), part, former)
+        for part, former in zip(parts, structure.flatten_up_to(old), strict=True)
+    ]
+    return jax.tree.unflatten(structure, kept)
+
+
 class AbstractEstimator(eqx.Module):
     """Maps (problem, λ_t, warm state, data of round t) to an estimate of ∇F_t(λ_t) and the next warm state."""
 
@@ -64,6 +76,14 @@ class AbstractEstimator(eqx.Module):
         self, problem: Any, outer: PyTree, state: PyTree, data: Any, key: PRNGKeyArray
     ) -> tuple[Estimate, PyTree]:
         """The estimate and the warm state for the next round."""
+
+    def kept(self, new: PyTree, old: PyTree) -> PyTree:
+        """The warm state after a round: each part of the new one if it is finite throughout, else the old one."""
+        return keep_finite(new, old)
+
+    def prepared(self, data: Any) -> Any:
+        """The data with what can be computed once and for all, for rounds that are used again (`Replayed`)."""
+        return data
 
     def predictor(self, state: PyTree) -> Callable[[PyTree], PyTree]:
         """The inner function ĥ of a warm state, as a function of one input."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState
-from smoothfbo.functions.linear import Linear
+from smoothfbo.functions.linear import Featured, Linear, identical
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
@@ -24,8 +24,8 @@ from smoothfbo.hypergradients.base import (
     inner_residual,
 )
 from smoothfbo.hypergradients.corrections import AbstractCorrection, NoCorrection
-from smoothfbo.problem import Problem
-from smoothfbo.samples import Data
+from smoothfbo.problem import Loss, Problem
+from smoothfbo.samples import Data, map_samples
 
 
 class FunctionalState(NamedTuple):
@@ -68,6 +68,7 @@ class Functional(AbstractInnerEstimator):
     adjoint: AbstractAdjoint
     correction: AbstractCorrection
     batch_size: int | None = eqx.field(static=True)
+    shares_features: bool = eqx.field(static=True)  # inner and adjoint function are linear in the same features
 
     def __init__(
         self, inner: Any, adjoint: Any, *, batch_size: int | None = None, correction: AbstractCorrection | None = None
@@ -95,6 +96,7 @@ class Functional(AbstractInnerEstimator):
             raise TypeError("correction must be None where the inner function's penalty depends on the outer variable.")
         self.correction = NoCorrection() if correction is None else correction
         self.batch_size = batch_size
+        self.shares_features = correction is None and _shares_features(inner, self.adjoint)
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FunctionalState:
         key_inner, key_adjoint = jax.random.split(key)
@@ -110,12 +112,20 @@ class Functional(AbstractInnerEstimator):
     def paired(self) -> bool:
         return self.adjoint.paired or self.correction.paired
 
+    def prepared(self, data: Data) -> Data:
+        """With the features of a `Linear` whose adjoint has the same ones."""
+        if not self.shares_features or not isinstance(self.inner, Linear):
+            return data
+        return map_samples(self.inner.featured, data)
+
     def predictor(self, state: FunctionalState) -> Callable[[PyTree], PyTree]:
         return self.correction.predictor(self.inner.bind(state.inner.params), state.correction)
 
     def __call__(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState]:
+        if isinstance(data.inner.x, Featured):
+            problem = Problem(_OfInput(problem.inner_loss), _OfInput(problem.outer_loss))
         check_round(self.inner, state.inner, problem, outer, data)
         key_inner, key_adjoint, key_final = jax.random.split(key, 3)
         final = final_data(data, self.batch_size, key_final, paired=self.paired)
@@ -145,6 +155,18 @@ class Functional(AbstractInnerEstimator):
         return estimate, FunctionalState(inner, adjoint, correction)
 
 
+class _OfInput(eqx.Module):
+    """A loss that sees the input, and not the features beside it."""
+
+    loss: Loss
+
+    def __call__(self, outer: PyTree, prediction: PyTree, x: Featured, y: PyTree) -> Float[Array, ""]:
+        return self.loss(outer, prediction, x.x, y)
+
+    def batch(self, outer: PyTree, predictions: PyTree, x: Featured, y: PyTree) -> Float[Array, " samples"]:
+        return batched(self.loss, in_axes=(None, 0, 0, 0))(outer, predictions, x.x, y)
+
+
 def _penalty_term(inner: AbstractFunction, outer: PyTree, params: PyTree, adjoint: PyTree) -> PyTree:
     """∂_λ [∇_θ R(θ, λ)ᵀ w] for the parameters w of an adjoint in the same features."""
 
@@ -154,13 +176,16 @@ def _penalty_term(inner: AbstractFunction, outer: PyTree, params: PyTree, adjoin
     return jax.grad(coupling)(outer)
 
 
+def _shares_features(inner: Any, adjoint: Any) -> bool:
+    """Whether inner and adjoint function are linear in the same features. They are code, so it means one object, and
+    can be seen only here: arrays in them are traced later."""
+    function = adjoint.function if isinstance(adjoint, FittedAdjoint) else adjoint
+    return isinstance(inner, Linear) and isinstance(function, Linear) and identical(inner.features, function.features)
+
+
 def _shares_parameters(inner: AbstractFunction, adjoint: Any) -> bool:
     """Whether the adjoint's parameters w stand for Φw in the inner function's features Φ, with its ridge."""
     function = adjoint.function if isinstance(adjoint, FittedAdjoint) else adjoint
-    if not isinstance(inner, Linear) or not isinstance(function, Linear):
-        return False
-    one, other = ((each.features, each.ridge, each.bias) for each in (inner, function))
-    leaves, structure = jax.tree.flatten(one)
-    others, other_structure = jax.tree.flatten(other)
-    # by identity: features and ridges are code, and arrays in them may be traced
-    return structure == other_structure and all(a is b for a, b in zip(leaves, others, strict=True))
+    return _shares_features(inner, function) and identical(
+        *((each.ridge, each.bias) for each in (inner, function))  # pyright: ignore[reportAttributeAccessIssue]
+    )

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
+from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
-from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
+from smoothfbo.hypergradients.base import AbstractEstimator, Estimate, keep_finite
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.samples import Data
 
@@ -57,9 +57,11 @@ class Replayed(AbstractEstimator):
     All rounds must have the same shapes: `pad` ragged ones to one size. Losses in the trace are those of the function
     that predicts, on the data of the round alone.
 
-    Memory: the data of the longest window. Time: a call of the estimator for each window, on w times the data. Before w
-    rounds have been seen, those that have been are repeated. A round with values that are not finite is skipped and not
-    kept. Where the losses change from round to round (`Round.problem`), old data are judged by the newest ones.
+    Memory: the data of the longest window. The features of a `Linear` are kept with them, where `Functional` has the
+    same ones for inner and adjoint function, and are not computed again. Time: a call of the estimator for each window,
+    on w times the data. Before w rounds have been seen, those that have been are repeated. A round with values that are
+    not finite is skipped and not kept. Where the losses change from round to round (`Round.problem`), old data are
+    judged by the newest ones.
     """
 
     estimator: AbstractEstimator
@@ -90,7 +92,10 @@ class Replayed(AbstractEstimator):
         keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
         return ReplayState(
             tuple(self.estimator.init(problem, outer, data, each) for each in keys),
-            jax.tree.map(lambda leaf: jnp.zeros((self.windows[-1], *jnp.shape(leaf)), jnp.result_type(leaf)), data),
+            jax.tree.map(
+                lambda leaf: jnp.zeros((self.windows[-1], *leaf.shape), leaf.dtype),
+                jax.eval_shape(self.estimator.prepared, data),
+            ),
             jnp.zeros((), jnp.int32),
             jnp.zeros(len(self.windows)) if len(self.windows) > 1 else None,
         )
@@ -98,8 +103,8 @@ class Replayed(AbstractEstimator):
     def __call__(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, ReplayState]:
-        kept = jax.tree.map(lambda leaf: leaf[0], state.history)
-        if not checks.same_shapes(data, kept):
+        kept, prepared = jax.tree.map(lambda leaf: leaf[0], state.history), self.estimator.prepared(data)
+        if not checks.same_shapes(prepared, kept):
             raise ValueError(
                 "Replayed needs rounds of one form, because it joins them: pad all to one size (smoothfbo.pad). The "
                 f"first had {checks.describe(kept)}, this one has {checks.describe(data)}."
@@ -107,23 +112,23 @@ class Replayed(AbstractEstimator):
         slots = self.windows[-1]
         slot = state.rounds % slots
         history = jax.tree.map(
-            lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, new, slot, 0), state.history, data
+            lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, new, slot, 0), state.history, prepared
         )
         keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
         estimates, warm = [], []
         for window, each, key_of_window in zip(self.windows, state.estimators, keys, strict=True):
-            replayed = data
+            replayed = prepared
             if window > 1:
                 replayed = _last(history, window, slot, state.rounds)
             elif slots > 1 and not self.estimator.paired:
-                replayed = Data(_last(history.inner, slots, slot, state.rounds), data.outer)
+                replayed = Data(_last(history.inner, slots, slot, state.rounds), prepared.outer)
             estimate, following = self.estimator(problem, outer, each, replayed, key_of_window)
             estimates.append(estimate)
             warm.append(following)
         rounds = jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)
-        # One bad value would spoil the next w rounds.
-        usable = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(data)]))
-        history, rounds = optax.tree.where(usable, (history, rounds), (state.history, state.rounds))
+        # One bad value would spoil the next w rounds: the next round takes the same slot.
+        usable = all_finite(prepared)
+        rounds = jnp.where(usable, rounds, state.rounds)
         losses = None
         if state.losses is not None:
             losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
@@ -136,6 +141,11 @@ class Replayed(AbstractEstimator):
             candidates=tuple(each.gradient for each in estimates) if len(estimates) > 1 else None,
         )
         return estimate, following
+
+    def kept(self, new: ReplayState, old: ReplayState) -> ReplayState:
+        """The data need not be looked at again, which would cost as much as a fit: a slot that is read is finite."""
+        estimators, losses = keep_finite((new.estimators, new.losses), (old.estimators, old.losses))
+        return new._replace(estimators=estimators, losses=losses)
 
     def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, " windows"]:
         """With what the inner functions of before say about the outer samples of this round."""

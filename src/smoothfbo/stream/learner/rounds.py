@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from smoothfbo.algebra import solve_positive
+from smoothfbo.algebra import solve_positive, where_needed
 from smoothfbo.functions import Linear, Network
 from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
@@ -258,6 +258,7 @@ class Rounds:
             predictions=jnp.where(nothing, jnp.nan, predictions),
             scores=scores,
             weights=bilevel.weights(state.learners.outer[0]),
+            effects=self._effects(state),
             finite=jnp.asarray(True),
         )
         return Played(lanes, recommended, random, mixture, result)
@@ -282,6 +283,14 @@ class Rounds:
         centre, spread = _join(state.features.mean, target[0], 0.0), _join(state.features.spread, target[1], 1.0)
         factor, shift = state.memory.unit / spread, (state.memory.origin - centre) / spread
         return jax.vmap(lambda gram: change_units(gram, factor, shift, self.spec.constant))
+
+    def _effects(self, state: LearnerState) -> Float[Array, " columns"]:
+        if self.spec.is_network:
+            return jnp.zeros(0)
+        params = state.learners.estimator.inner.params[0].reshape(self.spec.outputs, -1)[:, : self.spec.constant]
+        if self.spec.is_classification:
+            return params[0] if self.spec.outputs == 1 else jnp.sqrt(jnp.sum(params**2, axis=0))
+        return params[0] * state.target.spread[0]
 
     def _previous(self, state: LearnerState, previous: Float[Array, " rows"]) -> Float[Array, "rows outputs"]:
         if self.spec.is_classification:
@@ -380,7 +389,7 @@ class Rounds:
             random=_anew(has_moved, played.random, empty_random_features(spec.features, 2 * spec.outputs)),
             aggregate=_anew(has_moved, played.aggregate, empty_aggregate(len(spec.expert_names), self._columns)),
         )
-        units = jax.lax.cond(jnp.any(units.odd > 0), lambda: self._decide(new), lambda: units)
+        units = where_needed(jnp.any(units.odd > 0), self._decide, units, new)
         return new._replace(units=units), jnp.all(finite)
 
     def _decide(self, state: LearnerState) -> Units:
