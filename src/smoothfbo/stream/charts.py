@@ -105,13 +105,8 @@ def _over(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[Chart]:
     best, error, block = summary["best_reference"], summary["error_name"], summary["block"]
-    shown = (
-        "last_value",
-        "all_past",
-        "learned_memory",
-        best,
-        "smoothfbo",
-    )  # those that others would hide are in the table
+    # Those that others would hide are in the table.
+    shown = ("last_value", "all_past", "learned_memory", best, "smoothfbo")
     shown = [name for name in dict.fromkeys(shown) if name in averages.losses]
 
     def lines(values: Any) -> list[Series]:
