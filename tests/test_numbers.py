@@ -244,6 +244,20 @@ def test_the_arenas_table(method):
     assert f"| {costs} |" in page
 
 
+@pytest.mark.parametrize("method", ["recommended", "fbo", "smooth-fbo", "mixed-fbo", "replayed-fbo", "exact"])
+def test_the_recommended_methods_table(method):
+    names = ("sources", "instruments", "support", "families")
+    rows = {row["problem"]: row for row in stored("arena_recommended")["board"] if row["method"] == method}
+    label = f"*{find(method).label}*" if find(method).is_reference else find(method).label
+    cells = " | ".join(gap_cell(rows[name]["gap"]) for name in names)
+    costs = " / ".join(f"{rows[name]['cost_to_fbo']:.2g}" for name in names)
+    assert f"| {label} | {cells} | {costs} |" in text_of("arena.md")
+    if method == "recommended":
+        for name in ("instruments", "families"):
+            value = rows[name]["to_best"]
+            assert f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" in text_of("arena.md")
+
+
 def test_what_the_arena_says_of_the_recommended_method():
     rows = {row["problem"]: row for row in stored("arena_quick")["board"] if row["method"] == "recommended"}
     assert rows["sources"]["to_best"]["mean"] == 1
