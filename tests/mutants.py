@@ -66,7 +66,7 @@ MUTATIONS = [
     ("problem.py", "return jax.grad(coupling)(outer)", "return jax.tree.map(jnp.negative, jax.grad(coupling)(outer))", HYPERGRADIENTS),
     ("problem.py", "return samples.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
     ("hypergradients/functional.py", "gradient=optax.tree.add(explicit, implicit)", "gradient=implicit", HYPERGRADIENTS),
-    ("hypergradients/functional.py", "paired = self.adjoint.paired or", "paired = False and", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "return self.adjoint.paired or", "return False and", HYPERGRADIENTS),
     ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, predict(self.inner, self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), key_inner).params, final.outer), final.outer))(outer)", HYPERGRADIENTS),
     ("hypergradients/base.py", "source = data if data.final is None else data.final", "source = data", HYPERGRADIENTS),
     # the baselines
