@@ -2,19 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Two processes: most of the time goes into compiling, which uses one core. A file stays in one process, and files come
+# in the order of tests/conftest.py, the longest first.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test thorough check lint format numerics stress faults mutants bench bench-quick docs clean
+.PHONY: demo test thorough check lint format numerics stress faults fuzz mutants bench bench-quick docs clean
 
 demo: $(STAMP)
 	$(BIN)/smoothfbo regression --preset demo --out out/demo
 
-# Two processes: most of the time goes into compiling, which uses one core.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not thorough"
+	$(PYTEST) -m "not thorough"
 
 # An answer within a minute: format, lint, types, and the tests that compile little.
 check: lint
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m quick
+	$(PYTEST) -q -m quick
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -23,12 +25,12 @@ lint: $(STAMP)
 
 # Further variants of what `make test` covers already: more estimators, methods and sizes.
 thorough: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
+	$(PYTEST) -m thorough
 
 # The numerical tests with the compiler's optimisations on, as users have them (`make test` leaves them out: most of the
 # time goes into compiling).
 numerics: $(STAMP)
-	SMOOTHFBO_TESTS_OPTIMISED=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/library tests/testbeds
+	SMOOTHFBO_TESTS_OPTIMISED=1 $(PYTEST) tests/library tests/testbeds
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -37,6 +39,10 @@ format: $(STAMP)
 # Twenty runs of a vmapped program of every estimator, each in a fresh process under a time limit.
 stress: $(STAMP)
 	$(BIN)/python tests/stress.py
+
+# Two thousand broken tables for `smoothfbo stream`: each gives results or one sentence.
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzz_stream.py
 
 # Thirty runs on a Ray cluster of three nodes, in each of which a worker, a node or the driver is killed.
 faults: .venv/.ray

@@ -11,6 +11,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time goes into compiling: programs are kept for other tests, other processes and the next time.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not say which line they come from
 
 import jax
 import jaxtyping
@@ -51,7 +52,15 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+# The files that take longest, the longest first: else one of them may come last, when the other process has finished.
+LONG = ["test_documents.py", "test_online.py", "test_stream_command.py", "test_stream.py", "test_theory.py",
+        "test_protocol.py", "test_hypergradients.py", "test_regression.py", "test_cartpole_program.py",
+        "test_cartpole_study.py", "test_estimator.py", "test_horizon.py", "test_commands.py", "test_cartpole_soft_q.py",
+        "test_padding.py", "test_finite.py", "test_finite_rounds.py", "test_examples.py"]  # fmt: skip
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
     for item in items:
         if item.path.name in QUICK:
             item.add_marker("quick")
@@ -62,7 +71,7 @@ def few_compiled_programs():
     """Thousands of compiled programs use up the memory maps that Linux allows a process (65,530 unless told)."""
     yield
     maps = Path("/proc/self/maps")
-    if not maps.exists() or len(maps.read_bytes().splitlines()) > 30_000:
+    if not maps.exists() or len(maps.read_bytes().splitlines()) > 45_000:
         jax.clear_caches()
 
 

@@ -70,6 +70,39 @@ def lane_by_lane(function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
     return jax.custom_batching.sequential_vmap(explicit)(*arguments, *captured)
 
 
+def where_needed(
+    needed: Bool[Array, ""], function: Callable[..., PyTree], default: PyTree, *arguments: PyTree
+) -> PyTree:
+    """function(*arguments) if it is needed, else `default`; under `vmap` it runs only if some lane needs it.
+
+    `lax.cond` under `vmap` runs both branches for all lanes, always. The function must close over no traced values.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def choose(needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
+        return jax.lax.cond(needed, lambda: function(*arguments), lambda: default)
+
+    @choose.def_vmap
+    def choose_by_lane(size: int, batched: PyTree, needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
+        def lane(needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
+            return jax.tree.map(lambda new, old: jnp.where(needed, new, old), function(*arguments), default)
+
+        def spread(leaf: Array, is_batched: bool) -> Array:
+            return leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
+
+        axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched)
+        needed = spread(needed, batched[0])
+        all_default = jax.tree.map(spread, default, batched[1])
+        result = jax.lax.cond(
+            jnp.any(needed),
+            lambda: jax.vmap(lane, in_axes=(0, 0, axes[2]))(needed, all_default, arguments),
+            lambda: all_default,
+        )
+        return result, jax.tree.map(lambda _: True, all_default)
+
+    return choose(needed, default, arguments)
+
+
 def conjugate_gradient(
     operator: Callable[[PyTree], PyTree],
     right_side: PyTree,

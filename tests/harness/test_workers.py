@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -258,7 +259,7 @@ def test_processes_share_gpus(tmp_path, monkeypatch):
 
 
 TINY = [
-    "--methods", "fbo", "--windows", "1", "--rounds", "40", "--chunk", "1", "--seeds", "4", "--width", "4",
+    "--methods", "exact", "--windows", "1", "--rounds", "400", "--chunk", "1", "--seeds", "4", "--width", "4",
     "--inputs", "2", "--lags", "2", "--probe-draws", "0", "--minibatch", "4", "--batch", "4", "--block", "2",
 ]  # fmt: skip
 
@@ -271,18 +272,21 @@ for line in sys.stdin:
         os.kill(os.getpid(), 9)
     if name == "broken":
         sys.exit("out of luck.")
-    print('{"error": null, "notes": ["%s %s"]}' % (name, os.getpid()), flush=True)
+    if name == "cut":
+        os.write(1, b"[null, fal")
+        os.kill(os.getpid(), 9)
+    print('[null, false, ["%s %s"]]' % (name, os.getpid()), flush=True)
 """
 
 
 def test_local_processes_answer_die_and_are_started_again(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", STUB))
     with choose("2", None).open(tmp_path) as team:
-        pending = {team.submit(block): block for block in ("one", "killed", "two", "broken", "three")}
+        pending = {team.submit(block): block for block in ("one", "killed", "two", "broken", "cut", "three")}
         ended = {}
         while pending:
             ended |= {pending.pop(handle): how for handle, how in team.wait(list(pending), 1.0)}
-    assert ended["killed"] == Ended("its process was killed (SIGKILL)")
+    assert ended["killed"] == ended["cut"] == Ended("its process was killed (SIGKILL)")
     assert ended["broken"] == Ended("its process ended with status 1 (out of luck)")
     for block in ("one", "two", "three"):
         assert ended[block].error is None
@@ -299,7 +303,7 @@ def test_a_local_worker_that_is_killed_is_replaced(command, tmp_path):
     while not list(folder.glob("progress/000-000002/records-*.npz")):
         assert driver.poll() is None, driver.communicate()
         time.sleep(0.02)
-    children = subdriver.run(["pgrep", "-P", str(driver.pid)], capture_output=True, text=True, check=True).stdout
+    children = subprocess.run(["pgrep", "-P", str(driver.pid)], capture_output=True, text=True, check=True).stdout
     for child in children.split():
         os.kill(int(child), signal.SIGKILL)
     output, errors = driver.communicate(timeout=300)
@@ -307,3 +311,13 @@ def test_a_local_worker_that_is_killed_is_replaced(command, tmp_path):
     assert "failed and is tried again: its process was killed (SIGKILL)." in output
     assert len(pd.read_parquet(folder / "lanes.parquet")) == 4
     assert json.loads((folder / "config.json").read_text())["workers"] == {"request": "2", "block": 2}
+
+
+@pytest.mark.thorough
+def test_blocks_as_tasks_of_ray(command, tmp_path):
+    pytest.importorskip("ray")
+    driver = command("regression", *TINY, "--workers", "auto", "--out", tmp_path / "run")
+    output, errors = driver.communicate(timeout=300)
+    assert driver.returncode == 0, errors
+    assert "Ray: " in output
+    assert len(pd.read_parquet(tmp_path / "run" / "lanes.parquet")) == 4

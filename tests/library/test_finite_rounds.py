@@ -83,8 +83,18 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("with_final", [True, False], ids=["final data", "no final data"])
-@pytest.mark.parametrize("name", marked(ESTIMATORS, FURTHER))
+# Without final data, one estimator of each way to read a round; the others are further variants.
+WITHOUT_FINAL = ("functional, linear", "functional, point-wise", "implicit, conjugate gradients", "unrolled")
+CASES = [(name, True) for name in ESTIMATORS] + [(name, False) for name in ESTIMATORS]
+
+
+def case(name, with_final):
+    is_further = name in FURTHER or (not with_final and name not in WITHOUT_FINAL)
+    marks = [pytest.mark.thorough] if is_further else []
+    return pytest.param(name, with_final, marks=marks, id=f"{name}-{'' if with_final else 'no '}final data")
+
+
+@pytest.mark.parametrize(("name", "with_final"), [case(*each) for each in CASES])
 def test_whatever_an_estimator_reads_must_be_finite(name, with_final, key):
     """Whether it reads a number is found out by a change of that number, not by looking at the estimator."""
     data = DATA if with_final else DATA._replace(final=None)

@@ -369,10 +369,10 @@ def test_a_network_learns_a_class_that_appears_later():
 def test_many_classes_are_quick(tmp_path):
     """60 classes took 200 seconds: the fit was one system of all features times all classes."""
     frame = pd.DataFrame({"x": np.arange(60.0), "y": [f"class {i}" for i in range(60)]})
-    begin = time.monotonic()
+    begin = time.process_time()  # however busy the machine is
     results, _ = run_frame(frame, tmp_path, lags=4, references=False)
     assert results.rows == 60
-    assert time.monotonic() - begin < 90  # most of it compiles, on a machine that does other things
+    assert time.process_time() - begin < 60  # most of it compiles
 
 
 def test_weights_collapse_after_a_jump_and_recover():

@@ -102,6 +102,7 @@ def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, t
     assert "outside the assumptions" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.thorough  # the same resume as every study's, which the tests of the harness cover
 def test_a_killed_run_resumes_to_the_same_numbers(finished, tmp_path):
     """Between two programs, to those of a run that was not killed: what was done is not done again."""
     config = folders.configuration(TheoryConfig, json.loads((finished[1] / "config.json").read_text())["config"])

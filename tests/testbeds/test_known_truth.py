@@ -99,10 +99,12 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
 
     hypergradient = sf.Functional(network, network)
     with jax.numpy_dtype_promotion("standard"):  # float32 networks, to be fast
-        state = hypergradient.init(stream.problem(), outer.astype(jnp.float32), data, key_init)
+        problem, outer = stream.problem(), outer.astype(jnp.float32)
         estimate, _ = jax.jit(
-            lambda state: hypergradient(stream.problem(), outer.astype(jnp.float32), state, data, key_fit)
-        )(state)
+            lambda data: hypergradient(
+                problem, outer, hypergradient.init(problem, outer, data, key_init), data, key_fit
+            )
+        )(data)
     x = jax.random.normal(key_x, (200_000, 2))
     # the window that init returns is that of round 0, so its lags are those of round 0, seen from round 3
     times = -1 - np.arange(4)

@@ -13,6 +13,7 @@ from smoothfbo.harness import folders, store
 from smoothfbo.harness.charts import Chart, HeatMap, as_plotly, draw
 
 GOOD, BAD, OPEN = "good", "bad", "open"
+LONGEST_CELL = 48  # letters; longer text is broken into lines
 
 
 @dataclass(frozen=True)
@@ -178,4 +179,6 @@ def _cell(value: Any) -> str:
     value, text = value if isinstance(value, tuple) else (value, None)
     if isinstance(value, (int, float)):
         return f'<td data-value="{value}">{escape(f"{value:.4g}" if text is None else text)}</td>'
-    return f"<td>{escape('' if value is None else str(value))}</td>"
+    words = "" if value is None else str(value)
+    kind = ' class="words"' if len(words) > LONGEST_CELL else ""
+    return f"<td{kind}>{escape(words)}</td>"

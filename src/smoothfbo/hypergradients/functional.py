@@ -108,15 +108,15 @@ class Functional(AbstractInnerEstimator):
             self.correction.init(module, x, prediction, data, jax.random.fold_in(key_adjoint, 1)),
         )
 
+    @property
+    def paired(self) -> bool:
+        return self.adjoint.paired or self.correction.paired
+
     def prepared(self, data: Data) -> Data:
         """With the features of a `Linear` whose adjoint has the same ones."""
         if not self.shares_features or not isinstance(self.inner, Linear):
             return data
         return map_samples(self.inner.featured, data)
-
-    @property
-    def paired(self) -> bool:
-        return self.adjoint.paired or self.correction.paired
 
     def predictor(self, state: FunctionalState) -> Callable[[PyTree], PyTree]:
         return self.correction.predictor(self.inner.bind(state.inner.params), state.correction)

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from smoothfbo.harness.charts import Chart, HeatMap, Series
+from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
 
 STRETCHES = 240  # of the run, at most, over which charts average
 LAST_ROWS = 200  # whose predictions are shown
+MOST_EFFECTS = 6  # features whose effects are drawn
 COLOURS = {
     "smoothfbo": "#009e73", "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
     "rolling_ridge": "#56b4e9", "last_value": "#777777",
@@ -20,11 +21,11 @@ COLOURS = {
 BEST_COLOUR = "#d55e00"
 
 
-def label(method: str) -> str:
-    """A method in words."""
+def label(method: str, block: int) -> str:
+    """A method in words; memories and windows in rows, of which a block has `block`."""
     kind, _, number = method.rpartition("_")
     if kind in ("forgetting", "window"):
-        return f"{kind}, {number} blocks"
+        return f"{kind}, {int(number) * block:,} rows"
     return {
         "smoothfbo": "SmoothFBO", "unsmoothed": "FBO, without smoothing", "last_block": "last block only",
         "all_past": "all of the past", "rolling_ridge": "ridge, last 500 rows", "last_value": "last value",
@@ -43,6 +44,8 @@ class BlockAverages:
     """Rows whose error counts."""
     memory: np.ndarray
     weights: np.ndarray
+    effects: np.ndarray
+    """Of every feature, one standard deviation more; no columns if the predictor is not linear."""
     losses: dict[str, np.ndarray]
     """Sums of the losses, by method."""
 
@@ -72,13 +75,15 @@ def read_averages(path: Path, rows_per_block: int) -> BlockAverages:
                 sums[name] = sums.get(name, 0) + np.bincount(place, weighted, minlength=count)
             done += batch.num_rows
     blocks = np.bincount(np.arange(total) // length, minlength=count)
-    rates = sum(name.startswith("weight_") for name in sums)
+    rates, features = (sum(name.startswith(part) for name in sums) for part in ("weight_", "effect_"))
+    effects = [sums[f"effect_{k}"] / blocks for k in range(features)]
     return BlockAverages(
         row=last_row,
         block=sums["block"] / blocks,
         known=sums["known"],
         memory=sums["memory"] / blocks,
         weights=np.stack([sums[f"weight_{k}"] / blocks for k in range(rates)], axis=1),
+        effects=np.stack(effects, axis=1) if effects else np.zeros((count, 0)),
         losses={name.removeprefix("loss_"): values for name, values in sums.items() if name.startswith("loss_")},
     )
 
@@ -93,14 +98,14 @@ def _over(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[Chart]:
-    best, error = summary["best_reference"], summary["error_name"]
+    best, error, block = summary["best_reference"], summary["error_name"], summary["block"]
     shown = ("last_value", "all_past", "unsmoothed", best, "smoothfbo")  # those that others would hide are in the table
     shown = [name for name in dict.fromkeys(shown) if name in averages.losses]
 
     def lines(values: Any) -> list[Series]:
         return [
             Series(
-                label(name) + (" (best fixed forgetting in hindsight)" if name == best else ""),
+                label(name, block) + (" (best fixed forgetting in hindsight)" if name == best else ""),
                 averages.row, values(name), colour=BEST_COLOUR if name == best else COLOURS[name],
                 dashed=name == best,
             )
@@ -121,9 +126,10 @@ def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[C
     if best and best in averages.losses:
         yield Chart(
             "relative_error", "Error so far, relative to the best fixed forgetting",
-            f"1 is {label(best)}, which is known to be the best only at the end; below 1 is better. Dashed: windows.",
+            f"1 is {label(best, block)}, which is known to be the best only at the end; below 1 is better. Dashed: "
+            "windows.",
             "row", "ratio",
-            [Series(label(name), averages.row, _over(averages.running(name), averages.running(best)),
+            [Series(label(name, block), averages.row, _over(averages.running(name), averages.running(best)),
                     colour=colour, dashed=dashed)
              for name, colour, dashed in _all_methods(averages) if name not in (best, "last_block", "last_value")],
         )  # fmt: skip
@@ -142,30 +148,83 @@ def _all_methods(averages: BlockAverages) -> Iterator[tuple[str, str, bool]]:
             yield name, colour, False
 
 
-def memory_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[Chart | HeatMap]:
-    memories = [f"{2**k}" for k in range(averages.weights.shape[1] - 1)]
+def effects_chart(averages: BlockAverages, summary: dict[str, Any], target: str) -> Chart | None:
+    """The features that matter most, over time."""
+    named = [(k, name) for k, name in enumerate(summary.get("effects", [])) if name is not None]
+    if not named or not averages.effects.shape[1]:
+        return None
+    sizes = {k: np.nanmax(np.abs(averages.effects[:, k])) for k, _ in named}
+    shown = sorted(named, key=lambda one: -sizes[one[0]])[:MOST_EFFECTS]
+    unit = "the scores of the classes" if summary["is_classification"] else target
+    return Chart(
+        "effects", "Effects of the features over time", "By how much the prediction of the learned memory rises with "
+        f"one standard deviation of a feature, in units of {unit}; the {len(shown)} features with the largest effects. "
+        "Lags of the target are features, too. Dotted lines: detected changes.", "row", "effect",
+        [Series(name, averages.row, averages.effects[:, k], colour=PALETTE[i % len(PALETTE)])
+         for i, (k, name) in enumerate(shown)],
+        marks=[float(change["row"]) for change in summary["changes"]],
+    )  # fmt: skip
+
+
+def around_changes(path: Path, changes: list[dict[str, int]], names: list[str | None]) -> list[dict[str, Any]]:
+    """Of every change: the mean error and the effects before it, and after it, when the fit has followed.
+
+    Before are the 16 blocks up to it; after are at most 32 blocks, beginning 8 after it was seen, up to the next one.
+    """
+    if not changes:
+        return []
+    with pq.ParquetFile(path) as file:
+        columns = [f"effect_{k}" for k in range(len(names)) if f"effect_{k}" in file.schema_arrow.names]
+        table = file.read(columns=["block", "known", "loss_smoothfbo", *columns])
+    values = {name: table[name].to_numpy() for name in table.column_names}
+    first, total = int(values["block"][0]), table.num_rows
+    ends = [*(change["block"] for change in changes[1:]), first + total]
+    found = []
+    for change, end in zip(changes, ends, strict=True):
+        at, seen = change["block"] - first, change["seen_in_block"] - first
+        before = slice(max(at - 16, 0), max(at, 0))
+        after = slice(min(seen + 8, max(end - first - 1, 0)), min(seen + 40, end - first))
+        moved = []
+        for name, column in zip(names, columns, strict=False):
+            one, other = (values[column][part] for part in (before, after))
+            if name is not None and len(one) and len(other):
+                moved.append((name, float(one.mean()), float(other.mean())))
+        losses = [_mean_loss(values, part) for part in (before, slice(max(at, 0), max(seen + 1, 0)), after)]
+        moved.sort(key=lambda one: -abs(one[2] - one[1]))
+        found.append({"losses": losses, "effects": moved[:3]})
+    return found
+
+
+def _mean_loss(values: dict[str, np.ndarray], part: slice) -> float | None:
+    known = values["known"][part]
+    return float(values["loss_smoothfbo"][part] @ known / known.sum()) if known.sum() else None
+
+
+def memory_charts(averages: BlockAverages, summary: dict[str, Any], unit: str = "") -> Iterator[Chart | HeatMap]:
+    block = summary["block"]
+    memories = [f"{2**k * block:,}" for k in range(averages.weights.shape[1] - 1)]
     marks = [float(change["row"]) for change in summary["changes"]]
     yield Chart(
-        "memory", "Memory over time", "How many blocks the learned weights look back (geometric mean of the memories). "
-        "It falls when the past no longer helps; dotted lines: detected changes.", "row", "blocks",
-        [Series("memory", averages.row, averages.memory, colour=COLOURS["smoothfbo"])], log_y=True, marks=marks,
+        "memory", "Memory over time", "How many rows the learned weights look back (geometric mean of the memories). "
+        f"It falls when the past no longer helps; dotted lines: detected changes.{unit}", "row", "rows",
+        [Series("memory", averages.row, block * averages.memory, colour=COLOURS["smoothfbo"])], log_y=True, marks=marks,
     )  # fmt: skip
     yield HeatMap(
         "weights", "Learned weights of the memories", "λ as weights w_k over the forgetting rates, each with a memory "
-        "of so many blocks; SmoothFBO tunes them so that the newest block would have been predicted best.",
-        "row", "memory (blocks)", "weight", averages.row, np.arange(len(memories) + 1), averages.weights.T,
+        f"of so many rows; SmoothFBO tunes them so that the newest {block} rows would have been predicted best.",
+        "row", "memory (rows)", "weight", averages.row, np.arange(len(memories) + 1), averages.weights.T,
         [*memories, "all"],
     )  # fmt: skip
-    ages, shares = shares_by_age(averages)
+    ages, shares = shares_by_age(averages, block)
     yield HeatMap(
-        "ages", "How old the trusted rows are", "The part of the fit's weight on blocks of each age. Ages are those "
-        "of the block when the next one is predicted.", "row", "age (blocks)", "share of the weight", averages.row,
+        "ages", "How old the trusted rows are", "The part of the fit's weight on rows of each age, when the next ones "
+        "are predicted.", "row", "age (rows)", "share of the weight", averages.row,
         np.arange(len(ages)), shares, ages,
     )  # fmt: skip
 
 
-def shares_by_age(averages: BlockAverages) -> tuple[list[str], np.ndarray]:
-    """Σ_k w_k Σ_{s in group} ρ_k^(s−1) / Σ_{s ≤ t} ρ_k^(s−1), for ages s in groups 1, 2, 3–4, 5–8, …"""
+def shares_by_age(averages: BlockAverages, block: int) -> tuple[list[str], np.ndarray]:
+    """Σ_k w_k Σ_{s in group} ρ_k^(s−1) / Σ_{s ≤ t} ρ_k^(s−1), for ages of s blocks in groups 1, 2, 3–4, 5–8, …"""
     rates = averages.weights.shape[1]
     past = np.maximum(averages.block, 1)
     ends = [2.0**k for k in range(rates - 1)] + [np.inf]
@@ -177,25 +236,32 @@ def shares_by_age(averages: BlockAverages) -> tuple[list[str], np.ndarray]:
             part = reached / past if retention == 1 else (1 - retention**reached) / (1 - retention**past)
             until[row] += averages.weights[:, k] * part
     starts = [1, *(int(end) + 1 for end in ends[:-1])]
-    names = [str(a) if a == b else f"{a}–{b:.0f}" for a, b in zip(starts[:-1], ends[:-1], strict=True)]
-    return [*names, f"{starts[-1]} or more"], np.diff(until, axis=0)
+    names = [f"{(a - 1) * block + 1:,}–{b * block:,.0f}" for a, b in zip(starts[:-1], ends[:-1], strict=True)]
+    return [*names, f"{(starts[-1] - 1) * block + 1:,} or more"], np.diff(until, axis=0)
 
 
 def last_predictions(path: Path, target: str) -> Chart:
     """Predictions and truth of the last rows."""
     with pq.ParquetFile(path) as file:
         groups, rows, group = [], 0, file.num_row_groups
+        bands = [f"{side}_{level}" for level in (80, 95) for side in ("low", "high")]
+        columns = [name for name in ("row", "target", "prediction", *bands) if name in file.schema_arrow.names]
         while group > 0 and rows < LAST_ROWS:
             group -= 1
-            groups.insert(0, file.read_row_group(group, columns=["row", "target", "prediction"]))
+            groups.insert(0, file.read_row_group(group, columns=columns))
             rows += groups[0].num_rows
         table = pa.concat_tables(groups)
     frame = table.slice(max(table.num_rows - LAST_ROWS, 0)).to_pandas()
+    lines = [Series("truth", frame["row"], frame["target"], colour="#000000")]
+    for level, colour in (("95", "#56b4e9"), ("80", COLOURS["smoothfbo"])):
+        if f"low_{level}" in frame:
+            band = {"low": frame[f"low_{level}"], "high": frame[f"high_{level}"]}
+            lines.append(Series(f"band of {level} %", frame["row"], frame["prediction"], colour=colour, **band))
+    lines.append(Series("SmoothFBO", frame["row"], frame["prediction"], colour=COLOURS["smoothfbo"], dashed=True))
     return Chart(
-        "predictions", "Predictions and truth, last rows", f"The last {len(frame)} rows; every prediction was made "
-        "before the target was used.", "row", target,
-        [Series("truth", frame["row"], frame["target"], colour="#000000"),
-         Series("SmoothFBO", frame["row"], frame["prediction"], colour=COLOURS["smoothfbo"], dashed=True)],
+        "predictions", "Predictions and truth, last rows", f"The last {len(frame)} rows; every prediction, and its "
+        "bands, were made before the target was used. 80 and 95 % of the targets lie in the bands.", "row", target,
+        lines,
     )  # fmt: skip
 
 

@@ -17,6 +17,9 @@ class TableOptions:
     """Column to predict."""
     task: Literal["regression", "classification"] | None = None
     """What to predict; inferred from the first rows if not given."""
+    by: tuple[str, ...] = ()
+    """Columns that say which series a row is of, e.g. store, or store product: one learner for each series. Series may
+    come mixed, and new ones at any time; rows must be in time order within each. Of references, only the last value."""
     time: str | None = None
     """Column with times (calendar features) or numbers, in rising order."""
     lags: int = 4
@@ -87,6 +90,15 @@ class StreamConfig(LearnerOptions, LiveOptions, TableOptions):
         require(list(self.windows) == sorted(set(self.windows)), "windows", self.windows, "rising")
         for window in self.windows:
             require(2 <= window <= 4096, "windows", window, "integers between 2 and 4096")
+        if self.by and self.live is not None:
+            raise UsageError("`live` answers one series; many (`by`) are read from a file or from standard input.")
+        for name in self.by:
+            if name in (self.target, self.time):
+                what = "target" if name == self.target else "time"
+                raise UsageError(f"`by` {name} is the {what}; they must be different columns.")
+            if name in self.ignore:
+                raise UsageError(f"`ignore` {name} is a column of `by`, which cannot be left out.")
+        require(len(set(self.by)) == len(self.by), "by", " ".join(self.by), "different columns")
         if self.time == self.target:
             raise UsageError(f"`time` {self.time} is the target; they must be different columns.")
 

@@ -12,10 +12,9 @@ import numpy as np
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.frames import FrameEncoder
 from smoothfbo.stream.learner import files
-from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.single import LinearFit
-from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.specification import LEVELS, Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.rows import Rows
 

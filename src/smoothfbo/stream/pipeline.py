@@ -43,6 +43,8 @@ class StreamProgress:
     """After the first block, which compiles."""
     errors: dict[str, float]
     notes: tuple[str, ...]
+    block: int
+    """Rows of a block."""
 
 
 @dataclass
@@ -69,6 +71,8 @@ class StreamResults:
     missing: dict[str, int]
     constant_features: list[str]
     features: list[str]
+    effects: list[str | None]
+    """The features whose effects are in the columns effect_0, effect_1, … of the blocks; None for room."""
     classes: list[str]
     skipped_rounds: int
     seconds: float
@@ -81,6 +85,8 @@ class StreamResults:
     left_out_first: list[str] = field(default_factory=list)
     """What was wrong with the first of them."""
     fault: UsageError | None = field(default=None)
+    series: dict[str, Any] | None = None
+    """Of many series (`by`): their number, quantiles of their errors, the worst, the changes."""
 
     @property
     def best_reference(self) -> str | None:
@@ -183,7 +189,7 @@ def process_pieces(
     The last rows of a table may have no target yet. They are predicted, but `session` stays where it was before them:
     they come again, with their targets. So rows without a target wait until a row with one follows, or the end.
     """
-    clock = Clock(session.rows)
+    clock, block = Clock(session.rows), session.config.rows_per_block
     fault: UsageError | None = None
     waiting: pa.Table | None = None
     while fault is None:
@@ -202,7 +208,7 @@ def process_pieces(
             after_piece(session)
         clock.add(session.rows)
         if progress is not None:
-            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes))
+            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes, block))
     if before_forecasts is not None:
         before_forecasts(session)
     if waiting is None:
@@ -249,8 +255,8 @@ def _until_last_target(piece: pa.Table, waiting: pa.Table | None, target: str) -
     return together.slice(0, end), together.slice(end)
 
 
-def finish(results: StreamResults, session: Session) -> StreamResults:
-    """The results of a whole table; if no row of it could be judged, that is a fault."""
+def finish(results: StreamResults, session: Any) -> StreamResults:
+    """The results of a whole table, of one series or of many; if no row of it could be judged, that is a fault."""
     if session.known or results.fault is not None:
         return results
     column = f"column {session.schema.target!r}"
@@ -298,6 +304,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         missing={name: count for name, count in session.encoder.missing.items() if count},
         constant_features=session.encoder.constant_columns,
         features=session.encoder.used_names,
+        effects=[] if session.learner.spec.is_network else session.encoder.names,
         classes=session.encoder.classes,
         skipped_rounds=session.skipped,
         seconds=clock.seconds,

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memory
-from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.specification import LEVELS
+from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import Session
 
@@ -19,31 +20,39 @@ def prediction_table(session: Session, start: int, encoded: Rows, time: pa.Array
     columns: dict[str, pa.Array] = {"row": pa.array(np.arange(start + 1, start + rows + 1))}
     if time is not None:
         columns["time"] = time
-    columns["target"] = _values(session, encoded.target)
+    columns["target"] = target_values(session.encoder, encoded.target)
     for name, values in zip(session.methods, outcome.predictions, strict=True):
-        columns["prediction" if name == "smoothfbo" else name] = _values(session, values)
+        columns["prediction" if name == "smoothfbo" else name] = target_values(session.encoder, values)
         if name == "smoothfbo" and outcome.bands is not None:
-            for index, level in enumerate(LEVELS):
-                for side, edge in enumerate(("low", "high")):
-                    values = outcome.bands[:, index, side]
-                    columns[f"{edge}_{100 * level:.0f}"] = pa.array(values, from_pandas=True)
+            columns |= {k: pa.array(edge, from_pandas=True) for k, edge in band_columns(outcome.bands).items()}
     if session.schema.is_classification:
-        truth = np.where(np.isnan(encoded.target), 0, encoded.target).astype(int)
-        width = outcome.scores.shape[1]
-        share = outcome.scores[np.arange(rows), np.minimum(truth, width - 1)]
-        share = np.where(np.isnan(encoded.target), np.nan, np.where(truth >= width, 0, share))
-        columns["probability"] = pa.array(outcome.scores.max(axis=1))
-        columns["probability_of_target"] = pa.array(share, from_pandas=True)
+        shares = probabilities(encoded.target, outcome.scores)
+        columns |= {name: pa.array(values, from_pandas=True) for name, values in shares.items()}
     return pa.table(columns)
 
 
-def _values(session: Session, values: np.ndarray) -> pa.Array:
+def band_columns(bands: np.ndarray) -> dict[str, np.ndarray]:
+    """low_50, high_50, low_80, …"""
+    sides = enumerate(("low", "high"))
+    edges = [(f"{edge}_{100 * level:.0f}", bands[:, i, side]) for side, edge in sides for i, level in enumerate(LEVELS)]
+    return dict(sorted(edges, key=lambda pair: pair[0].rpartition("_")[2]))
+
+
+def probabilities(target: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+    """Of the class that is predicted, and of the one that came; 0 for a class that nobody knew."""
+    truth, width = np.where(np.isnan(target), 0, target).astype(int), scores.shape[1]
+    share = scores[np.arange(len(target)), np.minimum(truth, width - 1)]
+    share = np.where(np.isnan(target), np.nan, np.where(truth >= width, 0, share))
+    return {"probability": scores.max(axis=1), "probability_of_target": share}
+
+
+def target_values(encoder: Encoder, values: np.ndarray) -> pa.Array:
     """Numbers; in classification the names of the classes. Missing is null."""
-    if not session.schema.is_classification:
+    if not encoder.schema.is_classification:
         return pa.array(values, from_pandas=True)
     index = pa.array(values, pa.float64(), from_pandas=True).cast(pa.int32())
     # A class that the learner has made room for and that has not appeared is never the best.
-    return pa.array(session.encoder.classes, pa.string()).take(index)
+    return pa.array(encoder.classes, pa.string()).take(index)
 
 
 class BlockRecords:
@@ -104,6 +113,7 @@ class BlockRecords:
             "memory": np.array(memories),
             "finite": outcome.finite,
         }
+        columns |= {f"effect_{k}": outcome.effects[:, k] for k in range(outcome.effects.shape[1])}
         columns |= {f"weight_{k}": outcome.weights[:, k] for k in range(outcome.weights.shape[1])}
         columns |= {f"loss_{name}": means[i] for i, name in enumerate(session.methods)}
         return pa.table({name: pa.array(values) for name, values in columns.items()})

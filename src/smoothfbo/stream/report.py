@@ -7,9 +7,13 @@ from typing import Any
 from smoothfbo.harness import store
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Section, Table, Verdict, repeat_section, write_page
 from smoothfbo.harness.study import Outcome
-from smoothfbo.stream import charts as charts
+from smoothfbo.stream import charts, diagnostics
+from smoothfbo.stream.groups.report import series_facts, series_sections, series_verdict
 
 MOST_NAMES = 12  # of columns or rows that are listed in a line
+MUCH_MISSING = 0.1  # of the rows of a column: a warning
+CLEARLY_WORSE = 1.02  # ratio to the best fixed forgetting: a warning
+ENOUGH_ROWS = 500  # for errors and coverage that are no chance
 MOST_CLASSES = 12  # of the confusion table
 
 
@@ -19,17 +23,18 @@ def build(folder: Path) -> Path:
     settings, page = config["config"], folder / "report.html"
     averages = _block_averages(folder, summary)
     first = [] if averages is None else [next(charts.error_charts(averages, summary))]
+    warned = warnings_table(summary)
     write_page(
         page,
         Page(
             title=f"{settings['target']}: how much of the past to trust",
             result=_verdict(summary),
             setting=(
-                f"{_name(settings['data'])}: {summary['rows']:,} rows in {summary['blocks']:,} blocks of "
-                f"{summary['block']}, {'classification' if summary['is_classification'] else 'regression'}, "
+                f"{_name(settings['data'])}: {summary['rows']:,} rows, learnt in blocks of {summary['block']}, "
+                f"{'classification' if summary['is_classification'] else 'regression'}, "
                 f"{settings['predictor']} predictor. Every row is predicted before its target is used."
             ),
-            lead=[*first, error_table(summary)],
+            lead=[*([warned] if warned.rows else []), *first, error_table(summary)],
             sections=list(_sections(folder, config, summary, averages)),
         ),
     )
@@ -37,44 +42,112 @@ def build(folder: Path) -> Path:
 
 
 def _block_averages(folder: Path, summary: dict[str, Any]) -> Any:
-    """The blocks, averaged for the charts; None if there was no full block."""
+    """The blocks, averaged for the charts; None if there was no full block, or if they are of many series."""
     blocks = folder / "blocks.parquet"
-    return charts.read_averages(blocks, summary["block"]) if blocks.exists() else None
+    is_one = summary.get("series") is None
+    return charts.read_averages(blocks, summary["block"]) if is_one and blocks.exists() else None
 
 
 def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], averages: Any) -> Iterator[Section]:
-    settings = config["config"]
+    target, classes = config["config"]["target"], summary["is_classification"]
     predictions = folder / "predictions.parquet"
-    text = []
-    if summary["fault"] is not None:
-        text.append(f"The run ended before the end of the table: {summary['fault']}")
-    if averages is None:
-        text.append("There was no full block, so nothing was learnt.")
-    if text:
-        yield Section("Warnings", text)
-    if averages is not None:
-        yield Section("Errors over time", parts=list(charts.error_charts(averages, summary))[1:])
-    if averages is not None:
-        table = changes_table(summary["changes"], charts.times_of(predictions, [c["row"] for c in summary["changes"]]))
-        yield Section("How much of the past is trusted", parts=[*charts.memory_charts(averages, summary), table])
-    if predictions.exists():
-        if summary["is_classification"]:
-            shown: Any = confusion_table(charts.count_pairs(predictions))
-        else:
-            shown = charts.last_predictions(predictions, settings["target"])
+    series = summary.get("series") is not None
+    if series:
+        yield from series_sections(folder, summary)
+        if classes and predictions.exists():
+            yield Section("Predictions", parts=[confusion_table(charts.count_pairs(predictions))])
+    # Of many series, the rows of the table do not follow each other.
+    found = diagnostics.read_diagnostics(predictions, classes) if predictions.exists() and not series else None
+    if found is not None:
+        shown = confusion_table(charts.count_pairs(predictions)) if classes else None
+        shown = shown or charts.last_predictions(predictions, target)
         yield Section("Predictions", parts=[shown])
+    if averages is not None:
+        times = list(diagnostics.time_parts(found, summary["error_name"])) if found is not None else []
+        yield Section("Errors over time", parts=[*list(charts.error_charts(averages, summary))[1:], *times])
+        changes = summary["changes"]
+        around = charts.around_changes(folder / "blocks.parquet", changes, summary.get("effects", []))
+        table = changes_table(
+            changes, charts.times_of(predictions, [c["row"] for c in changes]), around, summary["block"]
+        )
+        effects = charts.effects_chart(averages, summary, target)
+        yield Section("What changed", parts=[table, *([] if effects is None else [effects])])
+    if found is not None:
+        parts = diagnostics.reliability_parts(found) if classes else diagnostics.residual_parts(found, target)
+        covered = None if classes else diagnostics.coverage_chart(found)
+        title = "Are the probabilities right?" if classes else "Can the bands be trusted?"
+        yield Section(title, parts=[*([] if covered is None else [covered]), *parts])
+    if averages is not None:
+        unit = _duration(None if found is None else found.spacing)
+        yield Section("How much of the past is trusted", parts=list(charts.memory_charts(averages, summary, unit)))
     yield Section("The data", facts(summary))
     yield Section("Features", parts=[features_table(summary)], folded=True)
     yield repeat_section(config)
 
 
+def _duration(spacing: float | None) -> str:
+    """How long a row is, where there are times."""
+    if not spacing:
+        return ""
+    return (
+        f" 100 rows are {100 * spacing:.3g} hours." if spacing < 1 else f" 100 rows are {100 * spacing / 24:.3g} days."
+    )
+
+
+def warnings_table(summary: dict[str, Any]) -> Table:
+    """What a reader must know before anything else."""
+    rows = [(what, text) for what, text in _warnings(summary)]
+    return Table("Warnings", "What to look at before the numbers are used.", ("what", "why"), rows)
+
+
+def _warnings(summary: dict[str, Any]) -> Iterator[tuple[Verdict, str]]:
+    errors, best = summary["errors"], summary["best_reference"]
+    if summary["fault"] is not None:
+        yield Verdict("not all rows", BAD), f"The run ended before the end of the table: {summary['fault']}"
+    if not summary["blocks"]:
+        yield Verdict("nothing learnt", BAD), "There was no full block."
+    if summary.get("left_out"):
+        first = " ".join(summary["left_out_first"][:3])
+        yield Verdict("rows left out", BAD), f"{summary['left_out']:,} rows could not be read or used, e.g. {first}"
+    for note in summary["notes"]:
+        if "far from all else" in note or "differs from row to row" in note:
+            yield Verdict("odd values", OPEN), f"{note[0].upper()}{note[1:]}."
+    share = {name: count / max(summary["rows"], 1) for name, count in summary["missing"].items()}
+    often = [f"{name!r} {100 * part:.0f} %" for name, part in share.items() if part > MUCH_MISSING]
+    if often:
+        yield Verdict("missing values", OPEN), f"Of the rows: {_list(often)}."
+    if summary["skipped_rounds"]:
+        yield Verdict("skipped rounds", BAD), f"A gradient was not finite {summary['skipped_rounds']:,} times."
+    if errors.get("last_value", float("inf")) < errors["smoothfbo"]:
+        yield Verdict("worse than the last value", BAD), "Repeating the newest known target has a smaller error."
+    elif best is not None and (summary["ratio_to_best_reference"] or 0) > CLEARLY_WORSE:
+        yield (
+            Verdict("another memory is better", OPEN),
+            (f"{charts.label(best, summary['block'])} has a smaller error, as is known now; see the table below."),
+        )
+    off = {level: part for level, part in (summary.get("coverage") or {}).items() if abs(part - float(level)) > 0.02}
+    if off and summary["rows"] >= ENOUGH_ROWS:
+        text = [
+            f"{100 * part:.1f} % of the targets in the band of {100 * float(level):.0f} %"
+            for level, part in off.items()
+        ]
+        yield Verdict("bands", OPEN), f"{_list(text)}; a target that often repeats itself is covered by any band."
+    if summary["rows"] < ENOUGH_ROWS:
+        yield Verdict("few rows", OPEN), f"With {summary['rows']:,} rows, errors and coverage may be chance."
+
+
 def _verdict(summary: dict[str, Any]) -> str:
+    if summary.get("series") is not None:
+        return series_verdict(summary)
     error, best = summary["errors"]["smoothfbo"], summary["best_reference"]
     text = f"SmoothFBO's {summary['error_name']} is {error:.4g}."
+    if summary.get("coverage"):
+        absolute, held = summary["absolute_errors"]["smoothfbo"], summary["coverage"]["0.8"]
+        text += f" Its predictions are off by {absolute:.3g} on average; bands of 80 % held for {100 * held:.1f} %."
     if best is None or summary["ratio_to_best_reference"] is None:
         return text
     return (
-        f"{text} The best fixed forgetting, chosen in hindsight, is {charts.label(best)} with "
+        f"{text} The best fixed forgetting, chosen in hindsight, is {charts.label(best, summary['block'])} with "
         f"{summary['errors'][best]:.4g}; the ratio is {summary['ratio_to_best_reference']:.4f}."
     )
 
@@ -90,7 +163,7 @@ def _ranking(summary: dict[str, Any]) -> list[tuple[str, float, float | None, fl
 
 
 def _marked(name: str, summary: dict[str, Any]) -> str:
-    return charts.label(name) + (" (best in hindsight)" if name == summary["best_reference"] else "")
+    return charts.label(name, summary["block"]) + (" (best in hindsight)" if name == summary["best_reference"] else "")
 
 
 def error_table(summary: dict[str, Any]) -> Table:
@@ -102,7 +175,7 @@ def error_table(summary: dict[str, Any]) -> Table:
         columns.append("mean absolute error")
     return Table(
         "All methods on the same rows",
-        "Memories and windows are in blocks. Rows without a target, and those before the first one, do not count.",
+        "Rows without a target, and those before the first one, do not count.",
         columns,
         rows,
     )
@@ -113,16 +186,25 @@ def _ratio_verdict(ratio: float) -> Verdict:
     return Verdict(f"{ratio:.4f}", GOOD if ratio < 1 else OPEN if ratio < 1.02 else BAD)
 
 
-def changes_table(changes: list[dict[str, int]], times: dict[int, str]) -> Table:
-    rows = [(c["row"], times.get(c["row"]), c["block"], c["seen_in_block"]) for c in changes]
+def changes_table(
+    changes: list[dict[str, int]], times: dict[int, str], around: list[dict[str, Any]], block: int
+) -> Table:
+    """Every change with what it did to the error and to the features' effects."""
+    rows = []
+    for change, what in zip(changes, around, strict=True):
+        row, seen = change["row"], change["seen_in_block"] * block + 1
+        before, during, after = (None if value is None else (value, f"{value:.4g}") for value in what["losses"])
+        moved = "; ".join(f"{name}: {one:.3g} → {other:.3g}" for name, one, other in what["effects"])
+        rows.append(((row, f"{row:,}"), times.get(row), (seen, f"{seen:,}"), before, during, after, moved))
     return Table(
         "Detected changes",
         ("" if rows else "None. ")
         + "A change is reported when the memory has fallen to a quarter of what it was since the last one, or when the "
         "error of three blocks is six standard deviations above that of the sixty before; its place is where the error "
-        "rose most.",
-        ("row", "time", "block", "seen in block"),
-        [((row, f"{row:,}"), time, block, seen) for row, time, block, seen in rows],
+        "rose most. The errors are those of the blocks before it, until it was seen, and after the fit had followed; "
+        "the features are those whose effects moved most.",
+        ("row", "time", "seen at row", "error before", "at first", "after", "effects of one standard deviation"),
+        rows,
     )
 
 
@@ -175,8 +257,11 @@ def facts(summary: dict[str, Any]) -> list[str]:
         parts = [f"{100 * part:.1f} % in the band of {100 * float(level):.0f} %"
                  for level, part in summary["coverage"].items()]  # fmt: skip
         lines.append(f"Of the targets lay {_list(parts)}.")
-    changes = [f"{change['row']:,}" for change in summary["changes"]]
-    lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
+    if summary.get("series") is not None:
+        lines += series_facts(summary)
+    else:
+        changes = [f"{change['row']:,}" for change in summary["changes"]]
+        lines.append(f"Detected changes, at rows: {_list(changes)}." if changes else "Detected changes: none.")
     lines.append(f"{summary['rows']:,} rows, {summary['rows_per_second']:,.0f} rows per second after the first block.")
     if summary.get("forecasts"):
         lines.append(

@@ -11,12 +11,16 @@ from smoothfbo.harness import folders, store
 from smoothfbo.harness.folders import Stopped
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.study import Progress, Run
+from smoothfbo.stream import pipeline
 from smoothfbo.stream.charts import label
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import TABLES, StreamFolder
-from smoothfbo.stream.pipeline import StreamProgress, best_reference, finish, open_stream, process_pieces
+from smoothfbo.stream.groups import pipeline as series_pipeline
+from smoothfbo.stream.groups.files import save_session as save_series
+from smoothfbo.stream.groups.summary import write_series
+from smoothfbo.stream.pipeline import StreamProgress, best_reference, finish
 from smoothfbo.stream.reading.reader import can_be_read_again
-from smoothfbo.stream.session import Session, save_session
+from smoothfbo.stream.session import save_session
 
 
 def execute(run: Run) -> None:
@@ -32,17 +36,19 @@ def execute(run: Run) -> None:
     is_begun = _holds_this_run(folder, config, description)
     if is_begun and folders.is_finished(folder):
         return
-    opened = open_stream(config, state, StreamFolder(folder).snapshot if is_begun else None)
+    how: Any = series_pipeline if config.by else pipeline
+    save_to: Any = save_series if config.by else save_session
+    opened = how.open_stream(config, state, StreamFolder(folder).snapshot if is_begun else None)
     if not is_begun:
         folders.claim(folder, description)
     is_file = can_be_read_again(config.data)
     run.on_progress(Progress("compiling", opened.session.rows, None, "rows", compiling=True))
 
-    def save(session: Session) -> None:
-        sink.save_when_due(lambda path: save_session(session, path))
+    def save(session: Any) -> None:
+        sink.save_when_due(lambda path: save_to(session, path))
 
-    def save_last(session: Session) -> None:
-        sink.save(lambda path: save_session(session, path))
+    def save_last(session: Any) -> None:
+        sink.save(lambda path: save_to(session, path))
 
     def on_progress(progress: StreamProgress) -> None:
         run.on_progress(Progress(_line(progress), progress.rows, None, "rows", notes=progress.notes))
@@ -50,14 +56,16 @@ def execute(run: Run) -> None:
     with folders.alone(folder / "progress"), Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())
         # After `save_last` everything can be done again, as it is, by a run that resumes its snapshot.
-        results = process_pieces(opened.session, pieces, sink, on_progress, save if is_file else None, save_last)
+        results = how.process_pieces(opened.session, pieces, sink, on_progress, save if is_file else None, save_last)
         is_stopped = interruption.is_requested and results.fault is None
         if is_stopped and is_file:
             raise Stopped
         results = finish(results, opened.session)
         if state is not None and not config.predict_only:
-            save_session(opened.session, state)
+            save_to(opened.session, state)
         sink.join()
+        if config.by:
+            write_series(opened.session, folder)
         folders.write_summary(folder, {"summary": results.summary() | {"stopped": is_stopped}})
 
 
@@ -74,7 +82,7 @@ def _line(progress: StreamProgress) -> str:
     """12,000 rows, error so far 0.0123 (best fixed forgetting: 0.0125)."""
     text = f"{progress.rows:,} rows, error so far {progress.errors['smoothfbo']:.4g}"
     best = best_reference(progress.errors)
-    return text if best is None else f"{text} ({label(best)}: {progress.errors[best]:.4g})"
+    return text if best is None else f"{text} ({label(best, progress.block)}: {progress.errors[best]:.4g})"
 
 
 def check_state(state: Path | None) -> None:

@@ -10,9 +10,8 @@ from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
-from smoothfbo.stream.learner.intervals import LEVELS
 from smoothfbo.stream.learner.learner import Learner, Outcome
-from smoothfbo.stream.learner.specification import Specification, blocks_until_known
+from smoothfbo.stream.learner.specification import LEVELS, Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.features import MOST_CLASSES
@@ -109,22 +108,22 @@ class Session:
 
 def specification(config: StreamConfig, encoder: Encoder) -> Specification:
     """The learner that a configuration asks for, with room for the classes of the first rows."""
-    schema = encoder.schema
+    schema, with_references = encoder.schema, config.references and not config.by
     return Specification(
         features=encoder.width,
         outputs=min(max(schema.classes, 2), MOST_CLASSES) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
-        with_references=config.references,
+        with_references=with_references,
         lags=encoder.lag_columns,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
         horizon=config.horizon,
-        windows=tuple(config.windows),
+        windows=tuple(config.windows) if with_references else (),
         **config.learner_options,
     )
 
 
 def new_session(config: StreamConfig) -> tuple[OpenTable, Session]:
-    table = _open(config, None)
+    table = open_configured(config)
     try:
         return table, Session(config, table.schema)
     except UsageError:
@@ -136,17 +135,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
     """Take up a saved run with the next rows; its options must be the same."""
     learner, content = files.load(path)
     try:
-        config = config.for_task(content["schema"]["is_classification"])
-        now, before = _options(config), content["options"]
-        for name, value in now.items():
-            if before[name] != value:
-                raise UsageError(f"`{name}` is {value}, but {path} was learnt with {before[name]}.")
-        saved = content["schema"]
-        columns = tuple(Column(c["name"], c["kind"], c["slots"]) for c in saved["columns"])
-        rest: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"
-        }
-        table = _open(config, Schema(columns, **rest))
+        table = reopen_table(config, content, path)
         session = Session(config, table.schema, learner)
         session.encoder.restore(content["encoder"])
         session.detector.restore(content["detector"])
@@ -161,10 +150,27 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
     return table, session
 
 
+def reopen_table(config: StreamConfig, content: dict[str, Any], path: Path) -> OpenTable:
+    """The table with the next rows, read as the ones before; `content` is what `how_learnt` said of these."""
+    now, before = _options(config.for_task(content["schema"]["is_classification"])), content["options"]
+    for name, value in now.items():
+        if before[name] != value:
+            raise UsageError(f"`{name}` is {value}, but {path} was learnt with {before[name]}.")
+    saved = content["schema"]
+    columns = tuple(Column(c["name"], c["kind"], c["slots"]) for c in saved["columns"])
+    rest: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in saved.items() if name != "columns"
+    }
+    return open_configured(config, Schema(columns, **rest))
+
+
+def how_learnt(config: StreamConfig, schema: Schema) -> dict[str, Any]:
+    """Options and columns, as JSON can hold them."""
+    return {"options": _options(config), "schema": dataclasses.asdict(schema)}
+
+
 def save_session(session: Session, path: Path) -> None:
-    content = {
-        "options": _options(session.config),
-        "schema": dataclasses.asdict(session.schema),
+    content = how_learnt(session.config, session.schema) | {
         "encoder": session.encoder.state(),
         "detector": session.detector.state(),
         "squared": session.squared.tolist(),
@@ -188,7 +194,8 @@ def _options(config: StreamConfig) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in FREE}
 
 
-def _open(config: StreamConfig, schema: Schema | None) -> OpenTable:
+def open_configured(config: StreamConfig, schema: Schema | None = None) -> OpenTable:
+    """The table of a configuration, with its schema, if that is known already."""
     return open_table(
         config.data,
         target=config.target,
@@ -199,6 +206,7 @@ def _open(config: StreamConfig, schema: Schema | None) -> OpenTable:
         ignore=config.ignore,
         missing=config.missing,
         sort=config.sort,
+        by=config.by,
         schema=schema,
         skip=config.on_error == "skip",
     )

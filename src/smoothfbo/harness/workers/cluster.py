@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.errors import UsageError
+from smoothfbo.harness import store
 from smoothfbo.harness.workers import gpus
 from smoothfbo.harness.workers.base import Ended
 from smoothfbo.harness.workers.process import Worker
@@ -75,8 +76,10 @@ class ClusterTeam:
     def _result(self, task: Any) -> Ended:
         try:
             return Ended(*self._ray.get(task))
-        except self._ray.exceptions.RayError as error:  # its worker or its node is gone
-            return Ended(f"{type(error).__name__}")
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            lost = f"its worker or its node is lost ({type(error).__name__})"
+            return Ended(f"{type(cause).__name__}: {store.reason(cause)}" if cause else lost)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,10 @@ class Worker:
         with contextlib.suppress(OSError, ValueError):  # it has died, or was closed meanwhile
             print(block, file=process.stdin, flush=True)
             answer = process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
-        return Ended(**json.loads(answer)) if answer else Ended(f"its process {self._bury(process)}")
+        if not answer.endswith("\n"):  # nothing, or the beginning of a line
+            return Ended(f"its process {self._bury(process)}")
+        error, is_final, notes = json.loads(answer)
+        return Ended(error, is_final, tuple(notes))
 
     def _start(self) -> subprocess.Popen[str]:
         self._errors = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115
@@ -126,7 +129,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     while True:
         block = names.get()
-        print(json.dumps(attempt(lambda: perform(folder, block))._asdict()), file=answers, flush=True)  # noqa: B023
+        print(json.dumps(attempt(lambda: perform(folder, block))), file=answers, flush=True)  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from smoothfbo.stream.learner.learner import Learner, double_precision
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 
-FORMAT = "smoothfbo learner"
+FORMAT, SERIES_FORMAT = "smoothfbo learner", "smoothfbo learners of many series"
 VERSION = 3
 
 
@@ -32,23 +32,12 @@ def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
     arrays: dict[str, Any] = {_name(key): np.asarray(leaf) for key, leaf in _leaves(_carried(learner))}
     arrays |= {f"pending.{name}": column for name, column in learner.pending._asdict().items()}
     arrays |= {} if learner.weight is None else {"weight": learner.weight}
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    store.write(path, lambda partial: _write_arrays(partial, header=text, **arrays))
+    write(path, header, arrays)
 
 
 def load(path: Path) -> tuple[Learner, dict[str, Any]]:
     """The learner as it was saved, and what was saved beside it."""
-    try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(bytes(arrays.pop("header")).decode())
-        if header["format"] != FORMAT:
-            raise ValueError(header["format"])
-        version = header["version"]
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise UsageError(f"{path} is not the state of a learner, or it is damaged.") from error
-    if version != VERSION:
-        raise UsageError(f"{path} has version {version}; this program reads version {VERSION}. Start a new state.")
+    header, arrays = read(path, FORMAT, VERSION)
     try:
         chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
         learner = Learner(Specification(**chosen))
@@ -59,6 +48,33 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
         return learner, header["content"]
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
+
+
+def read(path: Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays of a file of this kind and version."""
+    try:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(bytes(arrays.pop("header")).decode())
+        if header["format"] not in (FORMAT, SERIES_FORMAT):
+            raise ValueError(header["format"])
+        found, other = header["format"], header["version"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise UsageError(f"{path} is not the state of a learner, or it is damaged.") from error
+    if found != kind:
+        held = (
+            "one learner, but `by` asks for one per series" if found == FORMAT else "many series, but `by` is not given"
+        )
+        raise UsageError(f"{path} is the state of {held}.")
+    if other != version:
+        raise UsageError(f"{path} has version {other}; this program reads version {version}. Start a new state.")
+    return header, arrays
+
+
+def write(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """A file of this header and these arrays, complete or absent."""
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    store.write(path, lambda partial: _write_arrays(partial, header=text, **arrays))
 
 
 def _write_arrays(path: Path, **arrays: Any) -> None:

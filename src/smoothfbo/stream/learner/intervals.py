@@ -31,7 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-LEVELS = (0.5, 0.8, 0.95)  # of the bands
+from smoothfbo.stream.learner.specification import LEVELS
+
 EDGES = (0.025, 0.1, 0.25, 0.75, 0.9, 0.975)  # τ, from the lowest to the highest edge
 MEMORIES = (8.0, 32.0, 128.0, 512.0)  # rows, m_j
 # Quantiles of a normal residual, in units of the mean of |r|.

@@ -27,6 +27,7 @@ class Outcome(NamedTuple):
     - `predictions`: methods × rows; SmoothFBO, then the references.
     - `scores`: rows × classes, the probabilities of SmoothFBO; the number in regression.
     - `weights`: blocks × rates, the w_k that were used for a block.
+    - `effects`: blocks × features, of the linear fit that was used for a block; see `BlockResult`.
     - `finite`: per block, whether the round was finite.
     - `bands`: rows × levels × 2, where 50, 80 and 95 % of the targets lie; NaN before the first one is known, None for
       classes.
@@ -35,6 +36,7 @@ class Outcome(NamedTuple):
     predictions: np.ndarray
     scores: np.ndarray
     weights: np.ndarray
+    effects: np.ndarray
     finite: np.ndarray
     bands: np.ndarray | None = None
 
@@ -233,6 +235,7 @@ class Learner:
         predictions: list[Any] = [np.zeros((methods, 0))]
         scores: list[Any] = []
         weights: list[Any] = [np.zeros((0, self.spec.rates))]
+        effects: list[Any] = [np.zeros((0, 0 if self.spec.is_network else self.spec.features))]
         finite: list[Any] = []
         width = self.spec.outputs + 1 if self.spec.is_classification else 1
         for result, rows in pieces:
@@ -241,11 +244,13 @@ class Learner:
             scores.append(np.pad(part, ((0, 0), (0, width - part.shape[1]))))
             blocks = rows // self.spec.rows
             weights.append(result.weights[:blocks])
+            effects.append(result.effects[:blocks])
             finite.append(result.finite[:blocks])
         return Outcome(
             np.concatenate(predictions, axis=1)[:, skip:],
             np.concatenate([np.zeros((0, width)), *scores])[skip:],
             np.concatenate(weights)[:full],
+            np.concatenate(effects)[:full],
             np.concatenate([np.zeros(0, bool), *finite])[:full],
         )
 

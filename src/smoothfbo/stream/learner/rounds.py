@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from smoothfbo.algebra import solve_positive
+from smoothfbo.algebra import solve_positive, where_needed
 from smoothfbo.functions import Linear, Network
 from smoothfbo.hypergradients.base import inner_objective
 from smoothfbo.online import Online, State
@@ -190,9 +190,18 @@ class Rounds:
             predictions=predictions,
             scores=scores[0],
             weights=bilevel.weights(state.learners.outer[0]),
+            effects=self._effects(state),
             finite=jnp.asarray(True),
         )
         return outputs[: len(self.smoothing)], result
+
+    def _effects(self, state: LearnerState) -> Float[Array, " columns"]:
+        if self.spec.is_network:
+            return jnp.zeros(0)
+        params = state.learners.estimator.inner.params[0].reshape(self.spec.outputs, -1)[:, : self.spec.constant]
+        if self.spec.is_classification:
+            return params[0] if self.spec.outputs == 1 else jnp.sqrt(jnp.sum(params**2, axis=0))
+        return params[0] * state.target.spread[0]
 
     def _previous(self, state: LearnerState, previous: Float[Array, " rows"]) -> Float[Array, "rows outputs"]:
         if self.spec.is_classification:
@@ -290,7 +299,7 @@ class Rounds:
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played[0], target, mask),
         )
-        units = jax.lax.cond(jnp.any(units.odd > 0), lambda: self._decide(new), lambda: units)
+        units = where_needed(jnp.any(units.odd > 0), self._decide, units, new)
         return new._replace(units=units), jnp.all(finite)
 
     def _decide(self, state: LearnerState) -> Units:

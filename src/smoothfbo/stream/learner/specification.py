@@ -7,6 +7,7 @@ from smoothfbo.stream.options import LearnerOptions, default_block
 LIMIT = 1.0  # of the entries of a smoothed gradient
 DEPTH = 6.0  # the largest difference of log-weights
 CLIP = 10.0  # standardised features are cut here
+LEVELS = (0.5, 0.8, 0.95)  # of the bands
 
 
 @dataclass(frozen=True, kw_only=True)

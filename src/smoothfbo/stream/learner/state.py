@@ -36,12 +36,15 @@ class BlockResult(NamedTuple):
     - `predictions`: numbers, or indices of classes.
     - `scores`: SmoothFBO's probabilities of every class (regression: the number).
     - `weights`: the w_k that SmoothFBO used for this block.
+    - `effects`: of every feature; by how much the prediction rises with one standard deviation of it. In units of the
+      target, or of the scores (their length over the classes if there are more than two). Empty for a network.
     - `finite`: False where a round was skipped because its gradient was not finite.
     """
 
     predictions: Float[Array, "*blocks methods rows"]
     scores: Float[Array, "*blocks rows classes"]
     weights: Float[Array, "*blocks rates"]
+    effects: Float[Array, "*blocks columns"]
     finite: Bool[Array, "*blocks"]
 
 

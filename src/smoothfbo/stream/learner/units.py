@@ -24,6 +24,7 @@ HISTORY = 32  # blocks before a block can be odd
 PATIENCE = 8  # odd blocks until they count
 PATIENCE_FOR_LAGS = 3  # lags of the target are never in another unit than the target
 REAL = 0.5  # of the loss without the values: a move that leaves no more than this is real
+FEW = 32  # rows of a block whose quartiles are found by comparing all pairs
 RETENTION = 0.95  # of level and spread, per block
 
 
@@ -152,14 +153,27 @@ def _is_far(units: Units, values: Float[Array, "*rows columns"]) -> Bool[Array, 
 
 def _quartiles(values: Float[Array, "rows *columns"]) -> tuple[Array, Array, Array]:
     """Of the known values; NaN where there are none. The nearest values below: no interpolation."""
-    ordered = jnp.sort(values, axis=0)  # NaN last
-    count = jnp.sum(~jnp.isnan(values), axis=0)
+    known = ~jnp.isnan(values)
+    count = jnp.sum(known, axis=0, dtype=jnp.int32)
+    indices = [jnp.maximum(numerator * count - 1, 0) // 4 for numerator in (1, 2, 3)]
+    if len(values) > FEW:
+        ordered = jnp.sort(values, axis=0)  # NaN last
+        lower, median, upper = (jnp.take_along_axis(ordered, index[None], axis=0)[0] for index in indices)
+        return lower, median, upper
+    ranks = _ranks(values)
 
-    def at(numerator: int) -> Array:
-        index = jnp.maximum(numerator * count - 1, 0) // 4
-        return jnp.take_along_axis(ordered, index[None], axis=0)[0]
+    def of_rank(index: Array) -> Array:
+        return jnp.where(count > 0, jnp.sum(jnp.where(known & (ranks == index), values, 0), axis=0), jnp.nan)
 
-    return at(1), at(2), at(3)
+    return of_rank(indices[0]), of_rank(indices[1]), of_rank(indices[2])
+
+
+def _ranks(values: Float[Array, "rows *columns"]) -> Int[Array, "rows *columns"]:
+    """How many known values of its column come before each: all pairs, which for few rows is faster than sorting."""
+    rows = jnp.arange(len(values), dtype=jnp.int32)
+    is_earlier = (rows < rows[:, None]).reshape(len(values), len(values), *[1] * (values.ndim - 1))
+    this, other = values[:, None], values[None]
+    return jnp.sum((other < this) | ((other == this) & is_earlier), axis=1, dtype=jnp.int32)
 
 
 class TargetRange(NamedTuple):

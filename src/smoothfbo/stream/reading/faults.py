@@ -48,6 +48,10 @@ def good_rows(
             faults += _first(compute.is_null(values), f"column {column.name!r}: a missing value (`missing` is error)")
         elif column.name == schema.time:
             faults += _first(compute.is_null(values), f"column {column.name!r}: a missing time")
+        elif column.name in schema.by:
+            faults += _first(
+                compute.is_null(values), f"column {column.name!r}: a missing value, so the row is of no series"
+            )
     if not faults:
         return table, None
     row, what = min(faults)

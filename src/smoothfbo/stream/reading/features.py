@@ -9,6 +9,7 @@ import pyarrow.compute
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.reading.schema import Schema, class_name
 from smoothfbo.stream.rows import Rows
+from smoothfbo.stream.segments import Segments, fill_forward, join, segments_of
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
@@ -21,7 +22,8 @@ PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
 class Encoder:
     """Encodes portions of a table one after the other, in one pass; `state` is all it needs to go on.
 
-    A row's features use the row itself and the targets of rows at least `horizon` rows before it.
+    A row's features use the row itself and the targets of rows at least `horizon` rows before it. Of many series, each
+    has its own past; levels and classes are those of all.
     """
 
     def __init__(self, schema: Schema, lags: tuple[int, ...], horizon: int, source: str = "the table"):
@@ -30,7 +32,6 @@ class Encoder:
         self.levels: dict[str, list[str]] = {c.name: [] for c in schema.features if c.kind == "categorical"}
         self.rows = 0
         self.missing = {column.name: 0 for column in schema.columns}
-        self.last_time: int | float | None = None
         time = None if schema.time is None else schema.column(schema.time)
         self._has_calendar = time is not None and time.kind == "time"
         if time is not None and time.kind == "categorical":
@@ -38,9 +39,12 @@ class Encoder:
                 f"`time` {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
             )
         self.width = len(self.names)
-        # The newest targets, as far back as a lag reaches; NaN before the first row. Never missing after it.
-        self._history = np.full(max([horizon, *(horizon + lag - 1 for lag in lags)]), np.nan)
-        self._last = np.full(self.width, np.nan)
+        # Of every series: the newest targets, as far back as a lag reaches, NaN before the first row and never missing
+        # after it; the newest values of all features; the newest time.
+        self._reach = max([horizon, *(horizon + lag - 1 for lag in lags)])
+        self._history, self._last = np.zeros((0, self._reach)), np.zeros((0, self.width))
+        self._last_time = np.zeros(0, np.int64 if self._has_calendar else np.float64)
+        self._never: Any = np.iinfo(np.int64).min if self._has_calendar else -np.inf
         self._lowest, self._highest = np.full(self.width, np.inf), np.full(self.width, -np.inf)
 
     @property
@@ -97,25 +101,41 @@ class Encoder:
 
         `left_out` rows of the table did not come here; they count where a row is named.
         """
-        table, crowd = self._before_crowd(table, left_out)
-        time, fault = self._time(table, left_out)
-        if fault is not None:
-            table = table.slice(0, len(time) if time is not None else 0)
-        fault = fault or crowd
+        numbers = np.arange(left_out + self.rows + 1, left_out + self.rows + table.num_rows + 1)
+        rows, _, times, fault = self.encode_series(table, np.zeros(table.num_rows, np.int64), numbers)
+        return rows, times, fault
+
+    def encode_series(
+        self, table: pa.Table, series: np.ndarray, numbers: np.ndarray
+    ) -> tuple[Rows, Segments, pa.Array | None, UsageError | None]:
+        """The same for rows of many series; the encoded rows come series by series, their times as in the table.
+
+        `numbers` are those of the rows, from 1, where one is named.
+        """
+        self._make_room(int(series.max(initial=0)) + 1)
+        table, crowd = self._before_crowd(table, numbers)
+        segments = segments_of(series[: table.num_rows])
+        time, fault = self._time(table, segments, numbers)
+        if fault is not None and time is not None:
+            table = table.slice(0, len(time))
+            segments = segments_of(series[: table.num_rows])
         parts = [self._column(table, column.name) for column in self.schema.features if column.kind != "time"]
-        target = self._target(table[self.schema.target])
-        filled = np.concatenate([self._history, target])
-        _fill_forward(filled[:, None])
-        parts += self._lagged(filled, len(target))
-        if self._has_calendar and time is not None:
-            parts += [_calendar(time)]
-        features = np.concatenate(parts, axis=1) if parts else np.zeros((len(target), 0))
-        previous = filled[len(self._history) - self.horizon : len(filled) - self.horizon]
-        features = self._impute(features)
-        self._history = filled[len(filled) - len(self._history) :]
+        target = self._target(table[self.schema.target])[segments.order]
+        lagged, previous = self._known_targets(target, segments)
+        start, stop = self.lag_columns
+        features = np.empty((len(target), self.width))
+        if start:
+            features[:, :start] = np.concatenate(parts, axis=1)[segments.order]
+        for column, lag in zip(range(start, stop, self._marked_classes), lagged, strict=True):
+            features[:, column : column + self._marked_classes] = lag
+        if time is not None:
+            if self._has_calendar:
+                features[:, stop:] = _calendar(time)[segments.order]
+            self._last_time[segments.slots] = time[segments.order][segments.starts[1:] - 1]
+        self._impute(features, segments)
         self.rows += len(target)
         shown = None if self.schema.time is None else table[self.schema.time].combine_chunks()
-        return Rows(features, target, previous), shown, fault
+        return Rows(features, target, previous), segments, shown, fault or crowd
 
     def _column(self, table: pa.Table, name: str) -> np.ndarray:
         column, values = self.schema.column(name), table[name]
@@ -137,7 +157,7 @@ class Encoder:
         indices = compute.index_in(values, pa.array(known, values.type))
         return codes[compute.fill_null(indices, len(known)).to_numpy()]
 
-    def _before_crowd(self, table: pa.Table, left_out: int) -> tuple[pa.Table, UsageError | None]:
+    def _before_crowd(self, table: pa.Table, numbers: np.ndarray) -> tuple[pa.Table, UsageError | None]:
         """The rows before the first class for which there is no room."""
         if not self.schema.is_classification:
             return table, None
@@ -148,77 +168,118 @@ class Encoder:
             return table, None
         row = compute.index(values, new[MOST_CLASSES - len(self.classes)]).as_py()
         return table.slice(0, row), UsageError(
-            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.target!r}: more than "
-            f"{MOST_CLASSES} classes; if they are numbers, set `task` to regression."
+            f"{self.source}, row {numbers[row]}, column {self.schema.target!r}: more than {MOST_CLASSES} "
+            "classes; if they are numbers, set `task` to regression."
         )
 
-    def _lagged(self, filled: np.ndarray, rows: int) -> list[np.ndarray]:
-        parts = []
-        for offset in self._offsets():
-            start = len(self._history) - offset
-            lagged = filled[start : start + rows]
-            if self.schema.is_classification:
-                marks = (lagged[:, None] == np.arange(1, self._marked_classes + 1)).astype(np.float64)
-                marks[np.isnan(lagged)] = np.nan
-                parts.append(marks)
-            else:
-                parts.append(lagged[:, None])
-        return parts
+    def _known_targets(self, target: np.ndarray, segments: Segments) -> tuple[list[np.ndarray], np.ndarray]:
+        """The lags as features, and the newest target that is known when a row is predicted."""
+        joined = join(segments, np.full(len(segments.slots), self._reach))
+        filled = joined.of(self._history[segments.slots].ravel(), target)
+        fill_forward(filled[:, None], joined.starts)
+        self._history[segments.slots] = filled[joined.starts[1:, None] + np.arange(-self._reach, 0)]
+        lags = [filled[joined.rows - offset] for offset in self._offsets()]
+        return [self._marks(lag) for lag in lags], filled[joined.rows - self.horizon]
 
-    def _impute(self, features: np.ndarray) -> np.ndarray:
-        """The last value of the column before a missing one; NaN where there was none (the learner uses its mean)."""
-        together = np.concatenate([self._last[None], features])
-        if np.isnan(together).any():
-            _fill_forward(together)
-        if len(together) > 1:
-            self._last = together[-1].copy()
-            with np.errstate(invalid="ignore"):
-                self._lowest = np.fmin(self._lowest, np.fmin.reduce(together[1:]))
-                self._highest = np.fmax(self._highest, np.fmax.reduce(together[1:]))
-        return together[1:]
+    def _marks(self, lag: np.ndarray) -> np.ndarray:
+        """A lag as a feature; in classification one for every class."""
+        if not self.schema.is_classification:
+            return lag[:, None]
+        marks = (lag[:, None] == np.arange(1, self._marked_classes + 1)).astype(np.float64)
+        marks[np.isnan(lag)] = np.nan
+        return marks
 
-    def _time(self, table: pa.Table, left_out: int) -> tuple[np.ndarray | None, UsageError | None]:
+    def _impute(self, features: np.ndarray, segments: Segments) -> None:
+        """In place: the last value before a missing one; NaN where there was none (the learner uses its mean)."""
+        if not len(features):
+            return
+        has_gaps = np.isnan(features).any(axis=0)
+        if has_gaps.any():
+            joined = join(segments, np.ones(len(segments.slots), np.int64))
+            together = joined.of(self._last[segments.slots][:, has_gaps], features[:, has_gaps])
+            fill_forward(together, joined.starts)
+            features[:, has_gaps] = together[joined.rows]
+        self._last[segments.slots] = features[segments.starts[1:] - 1]
+        with np.errstate(invalid="ignore"):
+            self._lowest = np.fmin(self._lowest, np.fmin.reduce(features))
+            self._highest = np.fmax(self._highest, np.fmax.reduce(features))
+
+    def _time(
+        self, table: pa.Table, segments: Segments, numbers: np.ndarray
+    ) -> tuple[np.ndarray | None, UsageError | None]:
+        """The times before the first one that goes back within its series."""
         if self.schema.time is None:
             return None, None
         values = table[self.schema.time]
         if self._has_calendar:
             zone = values.type.tz if pa.types.is_timestamp(values.type) else None
             values = values.cast(pa.timestamp("us", zone), safe=False)  # nanoseconds are dropped
-            time = values.cast(pa.int64()).to_numpy()
-        else:
-            time = values.to_numpy()
-        before = time[:1] if self.last_time is None else np.array([self.last_time], time.dtype)
-        back = np.flatnonzero(np.diff(np.concatenate([before, time])) < 0)
-        good = time[: back[0]] if len(back) else time
-        if len(good):
-            self.last_time = good[-1].item()
-        if not len(back):
+            values = values.cast(pa.int64())
+        time = values.to_numpy()
+        joined = join(segments, np.ones(len(segments.slots), np.int64))
+        together = joined.of(self._last_time[segments.slots], time[segments.order])
+        is_back = together[joined.rows] < together[joined.rows - 1]
+        if not is_back.any():
             return time, None
-        row, shown = int(back[0]), table[self.schema.time][int(back[0])]
-        return good, UsageError(
-            f"{self.source}, row {left_out + self.rows + row + 1}, column {self.schema.time!r}: {shown} is before the "
-            "row above; rows must be in time order (`sort` sorts files)."
+        row = int(segments.order[is_back].min())
+        return time[:row], UsageError(
+            f"{self.source}, row {numbers[row]}, column {self.schema.time!r}: {table[self.schema.time][row]} is "
+            f"before the row above{' of its series' if self.schema.by else ''}; "
+            "rows must be in time order (`sort` sorts files)."
         )
 
+    def _make_room(self, series: int) -> None:
+        """For as many series; twice as many as before, so that it is rarely needed."""
+        have = len(self._history)
+        if series > have:
+            more = max(series - have, have if have > 1 else 0)
+            self._history = np.concatenate([self._history, np.full((more, self._reach), np.nan)])
+            self._last = np.concatenate([self._last, np.full((more, self.width), np.nan)])
+            self._last_time = np.concatenate([self._last_time, np.full(more, self._never, self._last_time.dtype)])
+
+    @property
+    def last_time(self) -> int | float | None:
+        """The newest time of the only series."""
+        return None if not len(self._last_time) or self._last_time[0] == self._never else self._last_time[0].item()
+
     def state(self) -> dict[str, Any]:
+        """Of one series, as JSON can hold it."""
+        arrays = self.series_state(1)
+        return self.shared_state() | {
+            "last_time": self.last_time,
+            "history": arrays["history"][0].tolist(),
+            "last": arrays["last"][0].tolist(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        time = self._never if state["last_time"] is None else state["last_time"]
+        arrays = {"history": [state["history"]], "last": [state["last"]], "last_time": [time]}
+        self.restore_series(state, {name: np.array(values) for name, values in arrays.items()})
+
+    def shared_state(self) -> dict[str, Any]:
+        """What is the same for all series, as JSON can hold it."""
         return {
             "rows": self.rows,
             "classes": list(self.classes),
             "levels": {name: list(levels) for name, levels in self.levels.items()},
             "missing": dict(self.missing),
-            "last_time": self.last_time,
-            "history": self._history.tolist(),
-            "last": self._last.tolist(),
             "lowest": self._lowest.tolist(),
             "highest": self._highest.tolist(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.rows, self.classes, self.last_time = state["rows"], list(state["classes"]), state["last_time"]
+    def series_state(self, series: int) -> dict[str, np.ndarray]:
+        """What is kept of each of so many series."""
+        self._make_room(series)
+        arrays = {"history": self._history, "last": self._last, "last_time": self._last_time}
+        return {name: values[:series] for name, values in arrays.items()}
+
+    def restore_series(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        self.rows, self.classes = state["rows"], list(state["classes"])
         self.missing = dict(state["missing"])
         self.levels = {name: list(levels) for name, levels in state["levels"].items()}
-        self._history, self._last = np.array(state["history"]), np.array(state["last"])
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
+        self._history, self._last = arrays["history"].astype(np.float64), arrays["last"].astype(np.float64)
+        self._last_time = arrays["last_time"].astype(self._last_time.dtype)
 
 
 def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int) -> np.ndarray:
@@ -230,13 +291,6 @@ def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int) -> np.ndarra
     marks = (indices[:, None] == np.arange(slots + 1)).astype(np.float64)
     marks[compute.is_null(values).to_numpy()] = np.nan
     return marks
-
-
-def _fill_forward(columns: np.ndarray) -> None:
-    """In place: every NaN becomes the last number above it in its column, if there is one."""
-    rows = np.where(np.isnan(columns), 0, np.arange(len(columns))[:, None])
-    np.maximum.accumulate(rows, axis=0, out=rows)
-    columns[:] = np.take_along_axis(columns, rows, axis=0)
 
 
 def _calendar(time: np.ndarray) -> np.ndarray:

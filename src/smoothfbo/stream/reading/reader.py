@@ -138,6 +138,7 @@ def open_table(
     ignore: tuple[str, ...] = (),
     missing: Missing = "impute",
     sort: bool = False,
+    by: tuple[str, ...] = (),
     schema: Schema | None = None,
     skip: bool = False,
 ) -> OpenTable:
@@ -147,7 +148,7 @@ def open_table(
     """
     left_out = LeftOut(skip)
     source = open_source(path, left_out)
-    choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore}
+    choices = {"target": target, "time": time, "task": task, "categorical": categorical, "ignore": ignore, "by": by}
     try:
         # Where the columns are known already, standard input need not be waited for.
         is_slow = schema is not None and not can_be_read_again(path)

@@ -37,13 +37,14 @@ class Schema:
     is_classification: bool
     classes: int  # how many there are in the first rows; 0 in regression
     notes: tuple[str, ...]
+    by: tuple[str, ...] = ()  # whose values say which series a row is of
 
     def column(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
 
     @property
     def features(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.columns if column.name not in (self.target, self.time))
+        return tuple(column for column in self.columns if column.name not in (self.target, self.time, *self.by))
 
 
 def check_names(names: list[str], source: str) -> None:
@@ -78,20 +79,21 @@ def infer_schema(
     task: Literal["regression", "classification"] | None = None,
     categorical: tuple[str, ...] = (),
     ignore: tuple[str, ...] = (),
+    by: tuple[str, ...] = (),
 ) -> Schema:
     """What the columns of the first rows hold. Types are those that pyarrow inferred or that the file declares."""
     names: list[str] = list(first.column_names)
     target = find_column(target, names, "target")
-    for option, chosen in (("categorical", categorical), ("ignore", ignore)):
+    for option, chosen in (("categorical", categorical), ("ignore", ignore), ("by", by)):
         for name in chosen:
             find_column(name, names, option)
     if target in ignore:
         raise UsageError(f"`ignore` {target} is the target, which cannot be left out.")
     for name in names:
-        if name not in (*categorical, *ignore):
+        if name not in (*categorical, *ignore, *by):
             _refuse_mixed(first, name)
     notes = []
-    times = [name for name in names if _is_time(first.schema.field(name).type) and name != target]
+    times = [name for name in names if _is_time(first.schema.field(name).type) and name not in (target, *by)]
     if time is not None:
         time = find_column(time, names, "time")
         if time == target:
@@ -102,7 +104,10 @@ def infer_schema(
 
     columns = []
     for name in names:
-        if name in ignore and name not in (target, time):
+        if name in ignore and name not in (target, time, *by):
+            continue
+        if name in by:
+            columns.append(Column(name, "categorical"))
             continue
         kind = _kind(first.schema.field(name).type, name, "numeric" if name not in categorical else "categorical")
         slots = _slots(first[name]) if kind == "categorical" and name != target else 0
@@ -130,7 +135,7 @@ def infer_schema(
     if task == "classification":
         classes = len({class_name(value) for value in values.to_pylist()})
         columns = [Column(c.name, "categorical") if c.name == target and is_text else c for c in columns]
-    return Schema(tuple(columns), target, time, task == "classification", classes, tuple(notes))
+    return Schema(tuple(columns), target, time, task == "classification", classes, tuple(notes), by)
 
 
 def class_name(value: object) -> str:
