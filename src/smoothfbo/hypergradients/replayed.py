@@ -111,24 +111,24 @@ class Replayed(AbstractEstimator):
             )
         slots = self.windows[-1]
         slot = state.rounds % slots
+        # One bad value would spoil the next w rounds, so none is stored; this round sees its own data as they are.
         history = jax.tree.map(
-            lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, new, slot, 0), state.history, prepared
+            lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
         keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
         estimates, warm = [], []
         for window, each, key_of_window in zip(self.windows, state.estimators, keys, strict=True):
             replayed = prepared
             if window > 1:
-                replayed = _last(history, window, slot, state.rounds)
+                replayed = _last(history, prepared, window, slot, state.rounds)
             elif slots > 1 and not self.estimator.paired:
-                replayed = Data(_last(history.inner, slots, slot, state.rounds), prepared.outer)
+                replayed = Data(_last(history.inner, prepared.inner, slots, slot, state.rounds), prepared.outer)
             estimate, following = self.estimator(problem, outer, each, replayed, key_of_window)
             estimates.append(estimate)
             warm.append(following)
         rounds = jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)
-        # One bad value would spoil the next w rounds: the next round takes the same slot.
         usable = all_finite(prepared)
-        rounds = jnp.where(usable, rounds, state.rounds)
+        rounds = jnp.where(usable, rounds, state.rounds)  # else the next round takes the same slot
         losses = None
         if state.losses is not None:
             losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
@@ -143,7 +143,7 @@ class Replayed(AbstractEstimator):
         return estimate, following
 
     def kept(self, new: ReplayState, old: ReplayState) -> ReplayState:
-        """The data need not be looked at again, which would cost as much as a fit: a slot that is read is finite."""
+        """The data are finite and need not be looked at again, which would cost as much as a fit."""
         estimators, losses = keep_finite((new.estimators, new.losses), (old.estimators, old.losses))
         return new._replace(estimators=estimators, losses=losses)
 
@@ -180,12 +180,17 @@ class _Chosen(eqx.Module):
         return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.index], *values)
 
 
-def _last(history: PyTree, window: int, slot: Int[Array, ""], rounds: Int[Array, ""]) -> PyTree:
-    """The samples of the last rounds along one axis: `slot` holds the newest, before which there were `rounds`."""
+def _finite(values: Array) -> Array:
+    """With zeros for what is not."""
+    return jnp.where(jnp.isfinite(values), values, jnp.zeros_like(values))
+
+
+def _last(history: PyTree, newest: PyTree, window: int, slot: Int[Array, ""], rounds: Int[Array, ""]) -> PyTree:
+    """The samples of the last rounds along one axis: `slot` has the newest one's, before which there were `rounds`."""
     ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(rounds + 1, window)
 
-    def joined(kept: Array) -> Array:
-        chosen = kept[(slot - ages) % len(kept)]
-        return chosen.reshape(-1, *chosen.shape[2:])
+    def joined(kept: Array, newest: Array) -> Array:
+        others = kept[(slot - ages[1:]) % len(kept)]
+        return jnp.concatenate([newest, others.reshape(-1, *newest.shape[1:])])
 
-    return jax.tree.map(joined, history)
+    return jax.tree.map(joined, history, newest)
