@@ -240,6 +240,49 @@ def test_how_often_the_clip_acts():
     assert not missing(PAGE, clip_sentence())
 
 
+def test_sentences():
+    ten, forty = (group_of(name, *OURS[:1], window=100) for name in ("cartpole", "cartpole_further"))
+    returns = np.array(lanes("cartpole_further")[OURS]["final_return"])
+    (mle,) = [
+        entry["probability"]
+        for entry in stored("cartpole")["improvement"]
+        if (entry["environment"], entry["other"]) == ("stationary", "mle")
+    ]
+    late = {
+        (group["method"], group["environment"]): [
+            group["metrics"][name]["mean"] for name in ("late_return", "newest_late_return")
+        ]
+        for group in stored("cartpole")["groups"]
+    }
+    below = [each for each, (averaged, newest) in late.items() if averaged < newest]
+    assert below == [("fbo", "stationary")]
+    assert (returns < 400).sum() == 5
+    newest = [(each["newest"]["mean"], each["newest"]["min"]) for each in (ten, forty)]
+    assert not missing(
+        PAGE,
+        f"the mean is {newest[0][0]:.0f} on the ten seeds and {newest[1][0]:.0f} on the forty, the minima "
+        f"{newest[0][1]:.0f} and {newest[1][1]:.0f}",
+        "({:.0f} against {:.0f})".format(*late["fbo", "stationary"]),
+        f"Five of SmoothFBO's 40 seeds end below 400, the lowest at {returns.min():.0f}",
+        f"({mle['mean']:.2f} [{mle['low']:.2f}, {mle['high']:.2f}], ten seeds)",
+    )
+
+
+SIZES = {
+    "omd": (1e6, 2e7), "itd": (1e4, 3e4), "fbo": (200, 800), "smooth-fbo": (200, 810), "vep": (75, 105.5),
+    "mle": (0.1, 0.2), "smooth-mle": (0.1, 0.2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", SIZES)
+def test_sizes_of_gradients(method):
+    """Root mean squares over training, geometric means over seeds: what the page says of their sizes."""
+    low, high = SIZES[method]
+    for environment in ("stationary", "drifting"):
+        squares = group_of("cartpole", method, environment)["metrics"]["proxy_log10"]["mean"]
+        assert low <= 10 ** ((squares - 6) / 2) <= high
+
+
 # The appendix' study
 
 
@@ -284,7 +327,13 @@ def test_the_corrected_smoothfbo(environment):
         assert not missing(PAGE, row(*cells))
     differences = {(each["environment"], each["measure"]): each for each in stored("cartpole_corrected")["differences"]}
     if environment == "drifting":
-        assert not missing(PAGE, f"by {with_interval(differences['drifting', 'final_return'])}")
+        ours, vep = lanes("cartpole_corrected")["smooth-corrected-fbo", 100], lanes(*FILES)["vep", 1]
+        more = compared(ours["final_return"], vep["final_return"], difference, 0)
+        assert not missing(
+            PAGE,
+            f"by {with_interval(differences['drifting', 'final_return'])}",
+            f"above all {len(vep['final_return'])} stored seeds of VEP by {more}",
+        )
         others = lanes("cartpole", "cartpole_further")["vep", 1]["final_return"]
         assert not missing(PAGE, f"On {len(others)} other seeds VEP has {with_interval(student(others))}")
     else:
