@@ -37,7 +37,8 @@ def described(folder: Path) -> dict[str, Any]:
         raise SystemExit(
             f"{folder}: commit {run.get('commit')}, version {run['versions'].get('smoothfbo')}: run it again"
         )
-    return {name: run[name] for name in STATED}
+    command = re.sub(r" --out \S+", "", run["command"])  # the folder is anybody's own
+    return {name: run[name] for name in STATED} | {"command": command}
 
 
 def is_main(group: dict[str, Any], base: dict[str, Any] | None) -> bool:
