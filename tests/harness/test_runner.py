@@ -14,7 +14,7 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import chunks, folders, lanes, store
+from smoothfbo.harness import chunks, folders, lanes, runner, store
 from smoothfbo.harness.checkpoints import Checkpoints
 from smoothfbo.harness.lanes import SpreadProgram
 
@@ -212,6 +212,53 @@ def test_one_compilation_per_program():
     assert records["place"].shape == (3, 4)
 
 
+def test_a_sequel_follows_from_the_first_programs_and_dies_and_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """Four chunks each of a and b, then c: killed in b, before the choice, at the start of c, and within it."""
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
+    whole, shown = tmp_path / "whole", []
+    execute(toy(with_sequel=True), whole, on_progress=shown.append)
+    metrics = pd.read_parquet(whole / "metrics.parquet")
+    assert list(metrics.groupby("method")["seed"].unique().map(list)) == [[1, 2, 3], [4], [4, 5]]  # 4 starts at 400
+    assert {progress.total for progress in shown if progress.total} == {6 * 16}
+    done = [progress.done for progress in shown]
+    assert done == sorted(done)
+    assert done[-1] == 6 * 16
+    folder = tmp_path / "run"
+    for number in (5, 4, 1, 2):  # chunks until the next kill, which loses the last one
+        with pytest.raises(Kill):
+            execute(toy(with_sequel=True), folder, stop_after(number))
+    assert (folder / "progress" / runner.CHOICE).exists()
+    execute(toy(with_sequel=True), folder)
+    same_results(folder, whole)
+    assert not (folder / "progress").exists()
+
+
+def test_the_choice_is_made_once(tmp_path):
+    """Whoever resumes takes it from the run's folder."""
+    study = toy(with_sequel=True)
+    with pytest.raises(Kill):
+        execute(study, tmp_path, stop_after(9))
+    never = dataclasses.replace(study.sequel, choose=stop_after(1))
+    execute(dataclasses.replace(study, sequel=never), tmp_path)
+    assert set(pd.read_parquet(tmp_path / "metrics.parquet")["seed"]) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_calls_for_some_lanes_at_a_time_are_the_same_lanes(width):
+    """Also where a call has room for more lanes than there are, and where its compilation serves fewer lanes."""
+    whole = SpreadProgram(toy().programs[0])
+    parts = SpreadProgram(dataclasses.replace(toy().programs[0], width=width))
+    first, second = whole.start(), parts.start()
+    assert len(second) == -(-3 // width)
+    for _ in range(2):
+        first, expected = whole.advance(first)
+        second, records = parts.advance(parts.put(parts.fetch(second)))
+        for name, values in expected.items():
+            np.testing.assert_array_equal(records[name], values)
+    shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), parts.shapes())
+    assert shapes == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), parts.fetch(second))
+
+
 @pytest.mark.parametrize("block", [1, 2])
 def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     """Three lanes, two at a time: the second block has a lane of padding."""
@@ -219,7 +266,7 @@ def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     whole = SpreadProgram(program)
     monkeypatch.setattr(lanes, "BLOCK", block)
     parts = SpreadProgram(program)
-    padded = np.asarray(parts.put(np.arange(3.0)))
+    padded = np.asarray(parts.put(np.arange(3.0))[0])
     np.testing.assert_array_equal(padded, [0, 1, 2] if block == 1 else [0, 1, 2, 2])
     first, second = whole.start(), parts.start()
     for _ in range(2):

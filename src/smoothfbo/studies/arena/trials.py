@@ -13,7 +13,7 @@ from smoothfbo.online import start
 from smoothfbo.studies.arena import plugins
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
-from smoothfbo.studies.arena.grid import lanes
+from smoothfbo.studies.arena.grid import tuning_lanes
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Plugin
 from smoothfbo.studies.arena.problems import PROBLEMS
@@ -45,7 +45,7 @@ def _named(entries: Any, name: str, kind: type) -> Any:
 def play(method: ArenaMethod, problem: ArenaProblem) -> None:
     """A few rounds of one lane; raises where something is not as it must be."""
     check_testbed(problem.build(jnp.uint32(0)))
-    lane = next(lanes(method, problem, ArenaConfig()))
+    lane = next(tuning_lanes(method, problem, ArenaConfig()))
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], numbers_of([Part(lane, method, {})]))
     testbed, algorithm, source = contest(problem, Structure.of(problem, method, lane.window), numbers)
     state = start(algorithm, source, testbed.initial(), run_key(numbers.seed))
