@@ -14,9 +14,10 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import chunks, folders, lanes, runner, store
+from smoothfbo.harness import chunks, console, folders, lanes, runner, store
 from smoothfbo.harness.checkpoints import Checkpoints
 from smoothfbo.harness.lanes import SpreadProgram
+from smoothfbo.harness.study import Progress
 
 
 @pytest.fixture(scope="module")
@@ -277,3 +278,16 @@ def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     for one, other in zip(*(map(np.asarray, jax.tree.leaves(s.fetch(x))) for s, x in ((whole, first), (parts, second))),
                           strict=True):  # fmt: skip
         np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_left_counts_the_compilations_to_come(monkeypatch):
+    """Ten seconds of compiling and ten of 20 rounds each, twice, with 40 rounds to come: the same again."""
+    clock = iter([0.0, 10.0, 20.0, 20.0, 30.0, 40.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    speed, left = console.Speed(), []
+    for done, compiling in ((0, True), (0, False), (20, False), (20, True), (20, False), (40, False)):
+        progress = Progress("", done, 80, "rounds", compiling)
+        speed.update(progress)
+        left.append(speed.left(progress))
+    assert left[2] == "about 30 s left"  # there may have been one compilation for all
+    assert left[-1] == "about 40 s left"

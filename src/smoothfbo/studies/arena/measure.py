@@ -66,6 +66,7 @@ def applicable(
             if owner is None:
                 raise
             failures.append(Failure(owner[1], owner[0], plugins.reason(error), problem.name, method.name))
+    pairs.sort(key=lambda pair: -pair[0].stride)  # the dearest first, so that workers end together
     return pairs, absent, failures
 
 

@@ -62,7 +62,7 @@ PROBLEMS = (
         note="Online meta-learning: a start that is shared by the tasks of a round, whose family drifts.",
     ),
     ArenaProblem(
-        "corruption", corruption, rates=(3.0, 300.0), lengths=(0.1, 5.0), stride=5, without=("exact",),
+        "corruption", corruption, rates=(3.0, 300.0), lengths=(0.1, 5.0), stride=5,
         label="Rotating corruption",
         note="Hyper-cleaning of real digits: groups of labels are wrong in turn. Judged on clean data, in every fifth "
         "of the recorded rounds.",

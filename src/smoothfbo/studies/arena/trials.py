@@ -1,7 +1,9 @@
 """A plug-in's first rounds, in a process of their own: `python -m smoothfbo.studies.arena.trials`."""
 
 import json
+import math
 import sys
+import time
 from typing import Any
 
 import jax
@@ -75,7 +77,19 @@ def check_testbed(testbed: Any) -> None:
 
 
 def main() -> None:
-    print(plugins.MARK + json.dumps(perform(json.load(sys.stdin))), flush=True)
+    task = json.load(sys.stdin)
+    limit_time(task["limit"])
+    print(plugins.MARK + json.dumps(perform(task)), flush=True)
+
+
+def limit_time(seconds: float) -> None:
+    """Of processor time, from now on; then the system ends this process. Windows has no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft = math.ceil(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 if __name__ == "__main__":
