@@ -82,6 +82,8 @@ def test_blocks_have_every_lane_once_and_are_as_equal_as_can_be(size, lanes):
 
 def test_as_many_blocks_as_keep_the_workers_busy():
     assert [size_for(toy().programs, number) for number in (1, 2, 3, 4, 100)] == [4, 2, 2, 1, 1]
+    wide = [dataclasses.replace(program, width=3) for program in toy().programs]
+    assert [size_for(wide, number) for number in (1, 2, 100)] == [6, 3, 3]  # full calls
 
 
 def test_blocks_give_the_tables_of_one_process(whole, tmp_path):

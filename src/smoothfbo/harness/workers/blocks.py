@@ -55,5 +55,6 @@ def cut(programs: Sequence[Program], size: int | None, before: int = 0) -> list[
 
 
 def size_for(programs: Sequence[Program], blocks: int) -> int:
-    """Lanes of a block, so that there are about so many blocks."""
-    return -(-sum(len(program.lanes) for program in programs) // blocks)
+    """Lanes of a block, so that there are about so many blocks, and that compiled calls of a `width` are full."""
+    width = max(program.width or 1 for program in programs)
+    return -(-sum(len(program.lanes) for program in programs) // (blocks * width)) * width

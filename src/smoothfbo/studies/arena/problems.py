@@ -42,7 +42,7 @@ PROBLEMS = (
         note="The paper's task. Its best answer hardly moves: nearly always all weight on the newest batch.",
     ),
     ArenaProblem(
-        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0), without=("oagd",),
+        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0),
         label="Regression, decay",
         note="The paper's task with a scalar decay. Its best answer is constant: forget as fast as possible.",
     ),
