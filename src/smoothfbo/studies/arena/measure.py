@@ -77,15 +77,25 @@ def _build(problem: ArenaProblem, method: ArenaMethod, seed: Any) -> Any:
 
 
 class Measure:
-    """`(program, records) -> Measured`. References that never move are measured with the first program of a problem."""
+    """`(program, records) -> Measured`. References that never move are measured with the first program of a problem.
+
+    What was measured for the choice of settings is kept for the summary.
+    """
 
     def __init__(self, config: ArenaConfig, problems: dict[str, ArenaProblem], runs: list[Program]):
         self._config, self._problems = config, problems
         self._first = {run.lanes[0]["problem"]: run.name for run in reversed(runs)}
         self._seeds = np.array([*config.tuning, *config.fresh])
         self._smallest: dict[str, np.ndarray] = {}  # min F_t, computed once; axes (seed, record)
+        self._kept: dict[tuple[str, int], Measured] = {}
 
     def __call__(self, program: Program, records: dict[str, np.ndarray]) -> Measured:
+        key = program.name, len(program.lanes)
+        if key not in self._kept:
+            self._kept[key] = self._measure(program, records)
+        return self._kept[key]
+
+    def _measure(self, program: Program, records: dict[str, np.ndarray]) -> Measured:
         lanes: Frame = pd.DataFrame(program.lanes)
         problem, rounds = self._problems[lanes["problem"].iloc[0]], records["round"][0]
         knobs = [name for name in lanes if name not in KEYS]
