@@ -1,16 +1,17 @@
-"""Strict session: float64, no implicit dtype promotion, warnings are errors, jaxtyping checked at run time."""
+"""Strict session: float64, no implicit dtype promotion, warnings are errors, the library's shapes checked at run time."""
 
 import gc
 import os
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time goes into compiling: programs are kept for other tests, other processes and the next time.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not say which line they come from
 
 import jax
@@ -27,6 +28,13 @@ if not OPTIMISED:
     flags = "--xla_cpu_parallel_codegen_split_count=1"
     flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
     os.environ.setdefault("XLA_FLAGS", flags)  # read when the first program is compiled
+
+# Shapes and types are checked where the mathematics is: checking takes time, in imports and in every call. `make
+# thorough` checks all of the code.
+PACKAGE = Path(find_spec("smoothfbo").submodule_search_locations[0])
+UNCHECKED = set() if os.environ.get("SMOOTHFBO_TESTS_CHECKED") else {"harness", "stream", "studies", "cli"}
+CHECKED = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"} - UNCHECKED
+jaxtyping.install_import_hook([f"smoothfbo.{name}" for name in sorted(CHECKED)], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -59,11 +67,14 @@ LONG = ["test_documents.py", "test_online.py", "test_stream_command.py", "test_s
         "test_padding.py", "test_finite.py", "test_finite_rounds.py", "test_examples.py"]  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
     for item in items:
         if item.path.name in QUICK:
             item.add_marker("quick")
+        # Tests of one file run in one process, and so do all tests of the stream learner, which share compiled programs.
+        item.add_marker(pytest.mark.xdist_group("stream" if item.path.parent.name == "stream" else item.path.name))
 
 
 @pytest.fixture(autouse=True, scope="module")

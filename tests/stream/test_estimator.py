@@ -83,7 +83,7 @@ def test_probabilities_are_nearly_those_of_a_logistic_regression(classes, slope)
     x = random.normal(size=(6_000, 3))
     weights = slope * random.normal(size=(3, classes))
     y = np.argmax(x @ weights + random.gumbel(size=(6_000, classes)), axis=1)
-    model = StreamClassifier().fit(x[:3_000], y[:3_000])
+    model = StreamClassifier(**OPTIONS).fit(x[:3_000], y[:3_000])
     shares = model.predict_proba(x[3_000:])
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     assert shares.min() > 0

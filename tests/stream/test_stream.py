@@ -29,7 +29,8 @@ from smoothfbo.stream.pipeline import run_stream
 from smoothfbo.stream.rows import Rows
 
 SMALL = Specification(features=3, outputs=1, is_classification=False, block=8, rates=4, windows=(2, 3), smoothing=3)
-CLASSES = dataclasses.replace(SMALL, is_classification=True)
+# That of `StreamClassifier` in test_estimator.py, so that it compiles once.
+CLASSES = dataclasses.replace(SMALL, is_classification=True, with_references=False, windows=())
 
 
 def drifting(rows, seed=0, features=3, scale=1.0, noise=0.3):
@@ -176,13 +177,11 @@ def test_predictions_do_not_depend_on_their_own_targets_or_on_later_rows():
 
 
 def test_more_classes_than_can_be_are_refused(tmp_path):
-    frame = pd.DataFrame(
-        {"x": np.arange(200.0), "y": [f"class {i // 8}" if i < 16 else f"class {i}" for i in range(200)]}
-    )
+    frame = table().assign(y=[f"class {i // 8}" if i < 24 else f"class {i}" for i in range(8 * 20 + 3)])
     results, sink = run_frame(frame, tmp_path)
-    # classes 0 and 1, then one for every row: the 65th comes in row 16 + 63
-    assert ", row 79, column 'y': more than 64 classes" in str(results.fault)
-    assert len(sink.frame()) == 78
+    # classes 0, 1 and 2, then one for every row: the 65th comes in row 24 + 62
+    assert ", row 86, column 'y': more than 64 classes" in str(results.fault)
+    assert len(sink.frame()) == 85
 
 
 def table(rows=8 * 20 + 3, seed=6):
@@ -198,7 +197,8 @@ def table(rows=8 * 20 + 3, seed=6):
 @pytest.mark.parametrize("target", ["y", "class"])
 def test_nothing_leaks_from_the_future(tmp_path, target):
     frame, cut = table(), 85
-    frame["class"] = pd.qcut(frame["y"], 3, labels=["low", "middle", "high"]).astype(str)
+    if target == "class":
+        frame[target] = pd.qcut(frame.pop("y"), 3, labels=["low", "middle", "high"]).astype(str)
     results, sink = run_frame(frame, tmp_path, target=target, ignore=("when",))
     order = np.concatenate([np.arange(cut), cut + np.random.default_rng(0).permutation(len(frame) - cut)])
     _, shuffled = run_frame(frame.iloc[order], tmp_path, target=target, ignore=("when",))
@@ -331,8 +331,8 @@ def test_a_level_that_comes_late_is_learnt(tmp_path):
     random = np.random.default_rng(0)
     kind = np.where(np.arange(1_600) < 1_200, "a", random.choice(["a", "b", "c"], 1_600))
     effect = np.select([kind == "b", kind == "c"], [5.0, -5.0], 0.0)
-    frame = pd.DataFrame({"kind": kind, "y": effect + 0.3 * random.normal(size=1_600)})
-    results, sink = run_frame(frame, tmp_path, lags=0, references=False)
+    frame = table(1_600).assign(kind=kind, y=effect + 0.3 * random.normal(size=1_600))  # the others say nothing
+    results, sink = run_frame(frame, tmp_path)
     error = (sink.frame()["prediction"] - frame["y"])[1_400:] ** 2
     assert error.mean() < 2 * 0.3**2  # without the levels it is 16.7
     assert {"kind=b", "kind=c"} < set(results.features)
@@ -355,6 +355,7 @@ def test_many_outputs_fit_as_one_large_system_does():
     np.testing.assert_allclose(*fits, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_network_learns_a_class_that_appears_later():
     random = np.random.default_rng(7)
     y = random.integers(0, 2, 160).astype(float)
@@ -382,7 +383,7 @@ def test_weights_collapse_after_a_jump_and_recover():
     w = np.repeat(random.normal(size=(3, 3)) * 2, 8000, axis=0)
     x = random.normal(size=(rows, 3))
     y = (w * x).sum(axis=1) + 0.5 * random.normal(size=rows)
-    spec = dataclasses.replace(SMALL, rates=8, smoothing=5)
+    spec = dataclasses.replace(SMALL, rates=8, smoothing=5, with_references=False)
     outcome = Learner(spec).process(as_rows(x, y))
     memory = np.array([effective_memory(weights, t) for t, weights in enumerate(outcome.weights)])
     detector, found = ChangeDetector(), []
