@@ -1,13 +1,10 @@
 """Commands as users run them: in processes of their own, killed, interrupted, resumed, reported."""
 
-import contextlib
 import dataclasses
-import io
 import shutil
 import signal
 import time
 
-import jax
 import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
@@ -23,18 +20,13 @@ SMALL = [
 ]  # fmt: skip
 
 
-def here(*arguments):
-    """The command in this process, in which JAX has its usual settings meanwhile, as in one of its own."""
-    printed = io.StringIO()
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), contextlib.redirect_stdout(printed):
-        assert cli.main([str(argument) for argument in arguments]) == 0
-    return printed.getvalue()
-
-
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
+def uninterrupted(command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    assert "SmoothFBO" in here("regression", *SMALL, "--out", folder)
+    process = command("regression", *SMALL, "--out", folder)
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "SmoothFBO" in output
     return folder
 
 
@@ -62,7 +54,9 @@ def test_interrupted_and_killed_it_resumes_to_the_same_bits(command, uninterrupt
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "summary.json").exists()
-    here("resume", folder)
+    process = command("resume", folder)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     same_results(uninterrupted, folder)
     assert (folder / "report.html").exists()
     assert not (folder / "progress").exists()
