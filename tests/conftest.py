@@ -1,5 +1,6 @@
 """Strict session: float64, no implicit dtype promotion, warnings are errors, the library's shapes checked at run time."""
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -29,12 +30,14 @@ if not OPTIMISED:
     flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
     os.environ.setdefault("XLA_FLAGS", flags)  # read when the first program is compiled
 
-# Shapes and types are checked where the mathematics is: checking takes time, in imports and in every call. `make
-# thorough` checks all of the code.
+# Shapes and types of the library are checked at run time in the files that go through every estimator and testbed:
+# checking takes an eighth of the time. `make thorough` checks all of the code in all tests.
+CHECKED = {"test_hypergradients.py", "test_online.py", "test_online_methods.py", "test_pytrees.py", "test_protocol.py"}
+CHECK_ALL = bool(os.environ.get("SMOOTHFBO_TESTS_CHECKED"))
 PACKAGE = Path(find_spec("smoothfbo").submodule_search_locations[0])
-UNCHECKED = set() if os.environ.get("SMOOTHFBO_TESTS_CHECKED") else {"harness", "stream", "studies", "cli"}
-CHECKED = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"} - UNCHECKED
-jaxtyping.install_import_hook([f"smoothfbo.{name}" for name in sorted(CHECKED)], "beartype.beartype")
+PARTS = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
+PARTS -= set() if CHECK_ALL else {"harness", "stream", "studies", "cli"}
+jaxtyping.install_import_hook([f"smoothfbo.{name}" for name in sorted(PARTS)], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -86,12 +89,25 @@ def few_compiled_programs():
         jax.clear_caches()
 
 
+@contextlib.contextmanager
+def type_checks(on):
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", not on)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def checked(request):
+    with type_checks(CHECK_ALL or request.path.name in CHECKED):
+        yield
+
+
 @pytest.fixture
 def as_users_call():
     """Without run-time type checks, as users call the library: its own messages must do."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with type_checks(False):
+        yield
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ def regression():
 
 
 def network(steps=2):
-    return sf.Network(lambda key: eqx.nn.MLP(2, 1, 6, 1, jax.nn.gelu, key=key), optax.adam(1e-2), steps, batch_size=4)
+    optimiser = optax.sgd(1e-2, momentum=0.9)
+    return sf.Network(lambda key: eqx.nn.MLP(2, 1, 6, 1, jnp.tanh, key=key), optimiser, steps, batch_size=4)
 
 
 ESTIMATORS = {

@@ -38,10 +38,11 @@ SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "
 @contextlib.contextmanager
 def jaxtyped_off():
     """As users run it: without run-time checks of types, and with the usual promotion of dtypes."""
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     with jax.numpy_dtype_promotion("standard"):
         yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="module")
