@@ -1,4 +1,4 @@
-"""Strict session: float64, no implicit dtype promotion, warnings are errors, the library's shapes checked at run time."""
+"""Strict session: float64, no implicit dtype promotion, warnings are errors, shapes checked at run time."""
 
 import contextlib
 import gc
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.name in QUICK:
             item.add_marker("quick")
-        # Tests of one file run in one process, and so do all tests of the stream learner, which share compiled programs.
+        # Tests of a file run in one process, and so do all tests of the stream learner, which share compiled programs.
         item.add_marker(pytest.mark.xdist_group("stream" if item.path.parent.name == "stream" else item.path.name))
 
 
