@@ -32,7 +32,7 @@ if not OPTIMISED:
 
 # Shapes and types of the library are checked at run time in the files that go through every estimator and testbed:
 # checking takes an eighth of the time. `make thorough` checks all of the code in all tests.
-CHECKED = {"test_hypergradients.py", "test_online.py", "test_online_methods.py", "test_pytrees.py", "test_protocol.py"}
+CHECKED = {"test_online.py", "test_pytrees.py", "test_protocol.py"}
 CHECK_ALL = bool(os.environ.get("SMOOTHFBO_TESTS_CHECKED"))
 PACKAGE = Path(find_spec("smoothfbo").submodule_search_locations[0])
 PARTS = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
