@@ -439,23 +439,9 @@ def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, t
 
 # The same for all commands, so that their programs are compiled once.
 SIZES = [
-    "--steps",
-    "40",
-    "--evaluate-every",
-    "20",
-    "--episodes",
-    "2",
-    "--seeds",
-    "2",
-    "--random-steps",
-    "20",
-    "--batch",
-    "8",
-    "--capacity",
-    "64",
-    "--q-hidden",
-    "4",
-]
+    "--steps", "40", "--evaluate-every", "20", "--episodes", "2", "--seeds", "2", "--random-steps", "20",
+    "--batch", "8", "--capacity", "64", "--q-hidden", "4",
+]  # fmt: skip
 
 
 def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
