@@ -81,7 +81,16 @@ def through_a_file(state, like):
     return eqx.tree_deserialise_leaves(file, like)
 
 
-FURTHER = ("functional, features", "implicit, Neumann", "implicit, identity", "explicit", "single loop", "first order")
+FURTHER = (
+    "functional, features",
+    "functional, linear",
+    "implicit, conjugate gradients",
+    "implicit, Neumann",
+    "implicit, identity",
+    "explicit",
+    "single loop",
+    "first order",
+)
 
 
 @pytest.mark.parametrize("name", marked(ESTIMATORS, FURTHER))

@@ -79,7 +79,7 @@ def network(like, steps=2):
     return sf.Network.from_pair(init, apply, optax.sgd(0.1), steps)
 
 
-@pytest.mark.parametrize("which", range(len(ESTIMATORS)))
+@pytest.mark.parametrize("which", marked(range(len(ESTIMATORS)), (3, 4, 6, 7, 9)))
 @settings(max_examples=2)
 @given(data=st.data())
 def test_any_structure(which, data):

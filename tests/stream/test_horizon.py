@@ -83,6 +83,7 @@ def test_nor_by_a_network(tmp_path):
     assert_nothing_leaks(table(), tmp_path, 24, (87, 120), **options)
 
 
+@pytest.mark.thorough
 def test_nor_any_class(tmp_path):
     frame = table()
     frame["y"] = pd.qcut(frame["y"], 3, labels=["low", "middle", "high"]).astype(object)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cartpole_reference import DISCOUNT, RATE, Q, newest, whole_run
+from cartpole_reference import DISCOUNT, RATE, Q, compiled, newest, whole_run
 from probe import Probe
 
 import smoothfbo as sf
@@ -311,9 +311,7 @@ def test_a_lane_that_is_not_finite_stops_and_is_marked_while_the_others_go_on():
     program, (before, *_), _ = small_programs()["fbo"]
     learner = before.run.learner
     broken = learner._replace(outer=learner.outer.at[0].set(jnp.nan))
-    lane, records = jax.jit(jax.vmap(program.advance))(
-        program.numbers, before._replace(run=before.run._replace(learner=broken))
-    )
+    lane, records = compiled(program.advance)(program.numbers, before._replace(run=before.run._replace(learner=broken)))
     after = lane.run.learner
     assert records["finite"].tolist() == [[False], [True], [True], [True]]
     assert records["skipped"][:, 0].tolist() == [20, 0, 0, 0]
