@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Two processes: most of the time goes into compiling, which uses one core. tests/conftest.py says which files stay
 # together, and in which order they come: the longest first.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test thorough check lint format numerics stress faults fuzz mutants bench bench-quick docs clean
 

@@ -64,20 +64,29 @@ def pytest_collection_finish():
 
 
 # The files that take longest, the longest first: else one of them may come last, when the other process has finished.
-LONG = ["test_documents.py", "test_online.py", "test_stream_command.py", "test_stream.py", "test_theory.py",
-        "test_protocol.py", "test_hypergradients.py", "test_regression.py", "test_cartpole_program.py",
+LONG = ["test_stream_command.py", "test_documents.py", "test_online.py", "test_theory.py", "test_protocol.py",
+        "test_hypergradients.py", "test_regression.py", "test_cartpole_program.py",
         "test_cartpole_study.py", "test_estimator.py", "test_horizon.py", "test_commands.py", "test_cartpole_soft_q.py",
         "test_padding.py", "test_finite.py", "test_finite_rounds.py", "test_examples.py"]  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests of a file run in one process, and so do all tests of the stream learner, which share compiled programs."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "tests/stream" if nodeid.startswith("tests/stream/") else super()._split_scope(nodeid)
+
+    return Together(config, log)
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
     for item in items:
         if item.path.name in QUICK:
             item.add_marker("quick")
-        # Tests of a file run in one process, and so do all tests of the stream learner, which share compiled programs.
-        item.add_marker(pytest.mark.xdist_group("stream" if item.path.parent.name == "stream" else item.path.name))
 
 
 @pytest.fixture(autouse=True, scope="module")
