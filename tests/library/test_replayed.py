@@ -74,7 +74,7 @@ def test_several_windows_are_candidates_and_the_longest_is_the_gradient(key):
 
 def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
     """The mean outer loss on data not yet seen, recomputed in NumPy; on drifting targets short windows win."""
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 4))
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 3, 4))
     outer = np.array([0.3, -0.2, 0.1])
     call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
     for drift, winner in ((0.0, None), (3.0, 1)):
@@ -83,13 +83,13 @@ def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
             for t, ridge in enumerate(RIDGES)
         ]
         state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(ridges[0]), key)
-        losses, thetas = None, np.zeros((3, 3))
+        losses, thetas = None, np.zeros((4, 3))
         for t, ridge in enumerate(ridges):
             v = features(ridge.x_out) @ thetas.T
             new = np.mean(outer_loss(outer, v, ridge.y_out[:, None]), axis=0)
             losses = new if losses is None else 0.9 * losses + 0.1 * new
             _, state = call(state, ridge_data(ridge))
-            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (4, 2, 4)]
+            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (4, 2, 3, 4)]
             thetas = np.stack([joined(rounds).solution(outer) for rounds in kept])
         np.testing.assert_allclose(state.losses, losses, rtol=1e-9)
         best = int(np.argmin(losses))
