@@ -25,7 +25,8 @@ def regression():
 
 
 def network(steps=2):
-    return sf.Network(lambda key: eqx.nn.MLP(2, 1, 6, 1, jax.nn.gelu, key=key), optax.adam(1e-2), steps, batch_size=4)
+    optimiser = optax.sgd(1e-2, momentum=0.9)
+    return sf.Network(lambda key: eqx.nn.MLP(2, 1, 6, 1, jnp.tanh, key=key), optimiser, steps, batch_size=4)
 
 
 ESTIMATORS = {
@@ -80,7 +81,16 @@ def through_a_file(state, like):
     return eqx.tree_deserialise_leaves(file, like)
 
 
-FURTHER = ("functional, features", "implicit, Neumann", "implicit, identity", "explicit", "single loop", "first order")
+FURTHER = (
+    "functional, features",
+    "functional, linear",
+    "implicit, conjugate gradients",
+    "implicit, Neumann",
+    "implicit, identity",
+    "explicit",
+    "single loop",
+    "first order",
+)
 
 
 @pytest.mark.parametrize("name", marked(ESTIMATORS, FURTHER))
