@@ -141,13 +141,11 @@ def test_candidates_come_from_replay_through_the_loop(key):
         return sf.Data(*(sf.Samples(x, 1 + 0.5 * jax.random.normal(each, (6,))) for each in keys))
 
     inner = sf.Linear(lambda x: x)
-    estimator = sf.Replayed(sf.Functional(inner, inner), (1, 8))
+    estimator = sf.Replayed(sf.Functional(inner, inner), 8, own=sf.Functional(inner, inner.damped(1.0)))
     algorithm = sf.Online(problem, estimator, sf.adaptive_steps(candidates=2))
     final, trace = sf.run(algorithm, source, jnp.zeros(()), rounds=300, key=key, record=lambda s, i: i)
     assert abs(float(final.learner.outer) - 1) < 0.2
     assert not np.array_equal(trace.smoothed, trace.gradient)
-    lengths = final.learner.optimiser.lengths
-    assert float(lengths[1]) > float(lengths[0])  # the longer window has less noise, and nothing drifts
     chain = optax.chain(optax.clip(1e-3), sf.adaptive_steps(candidates=2))
     with pytest.raises(ValueError, match="nothing may change the gradient before it"):
         sf.run(sf.Online(problem, estimator, chain), source, jnp.zeros(()), rounds=1, key=key)

@@ -42,7 +42,7 @@ ESTIMATORS = {
         sf.Linear(lambda x: x, ridge=0.1),
         correction=sf.FittedCorrection(lambda module: sf.Linear(sf.last_hidden(module), ridge=0.1)),
     ),
-    "replayed": lambda: sf.Replayed(ESTIMATORS["functional, linear"](), (1, 3)),
+    "replayed": lambda: sf.Replayed(ESTIMATORS["functional, linear"](), 3, own=ESTIMATORS["functional, linear"]()),
     "implicit, conjugate gradients": lambda: sf.Implicit(network(), sf.ConjugateGradient(ridge=0.1)),
     "unrolled": lambda: sf.Unrolled(network()),
     "implicit, Neumann": lambda: sf.Implicit(network(), sf.NeumannSeries(terms=3, step=0.1)),

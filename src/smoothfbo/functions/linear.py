@@ -34,8 +34,8 @@ class Linear(AbstractFunction):
     With several `steps` it is Newton's method, for losses that are convex but not quadratic in v (logistic
     regression): from the last parameters, or from 0 where these are worse, by the whole step or the share of it that
     lowers the objective most. One step, the default, is the exact solution of a quadratic. For any other loss one step
-    is not enough: `inner_residual` in the trace shows it, and `converged` is False. The prediction may be any pytree; its
-    Hessian H in v is formed per sample, so it should be small.
+    is not enough: `inner_residual` in the trace shows it, and `converged` is False. The prediction may be any pytree;
+    its Hessian H in v is formed per sample, so it should be small.
 
     **Arguments:**
 
@@ -49,9 +49,9 @@ class Linear(AbstractFunction):
       where rounding hides it, the fit is one of many. Give a small ρ there.
     - `bias`: whether to append a constant 1 to the features.
     - `steps`: Newton steps per round.
-    - `damping`: δ ≥ 0 holds a fit near the parameters w₀ where it starts, those of the last round: the objective has the
-      further term ½ δ m ‖w − w₀‖², with m the mean curvature, trace(mean H ⊗ φφᵀ + diag ρ)/dim w, at the first step. With
-      0 the start does not matter; with 1 what a round says about an average direction counts half.
+    - `damping`: δ ≥ 0 holds a fit near the parameters w₀ where it starts, those of the last round: the objective has
+      the further term ½ δ m ‖w − w₀‖², with m the mean curvature, trace(mean H ⊗ φφᵀ + diag ρ)/dim w, at the first
+      step. With 0 the start does not matter; with 1 what a round says about an average direction counts half.
     """
 
     features: Callable[[PyTree], Float[Array, " p"]]
@@ -136,7 +136,9 @@ class Linear(AbstractFunction):
             params = self._best([end, *shares, params], state.params, objective, damping)
         return state._replace(params=params)
 
-    def _best(self, choices: list[PyTree], start: PyTree, objective: tuple[Term, ...], damping: Array | float) -> PyTree:
+    def _best(
+        self, choices: list[PyTree], start: PyTree, objective: tuple[Term, ...], damping: Array | float
+    ) -> PyTree:
         """The first of those with the smallest objective."""
 
         def value(params: PyTree) -> Float[Array, ""]:
@@ -145,7 +147,9 @@ class Linear(AbstractFunction):
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
         values = jax.vmap(value)(stacked)
-        best = jnp.argmin(jnp.where(jnp.isnan(values), jnp.inf, values))
+        values = jnp.where(jnp.isnan(values), jnp.inf, values)
+        least = jnp.min(values)
+        best = jnp.argmax(values <= least + 10 * jnp.finfo(values.dtype).eps * jnp.abs(least))
         return jax.tree.map(lambda leaf: leaf[best], stacked)
 
     def _newton(

@@ -45,14 +45,14 @@ class Replayed(AbstractEstimator):
     **With `own`**, a second estimator, the w rounds serve as a prior for the newest one. There are two gradients then,
     the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use:
 
-    1. that of the *outer* samples of the round alone, with ĥ from the inner samples of all w rounds. These outer samples
-       have had no part in earlier moves, so this gradient can judge them. (Where inner and outer samples are the same
-       rows, as for `PointwiseAdjoint`, it is that of the round's samples of both kinds.)
+    1. that of the *outer* samples of the round alone, with ĥ from the inner samples of all w rounds. These outer
+       samples have had no part in earlier moves, so this gradient can judge them. (Where inner and outer samples are
+       the same rows, as for `PointwiseAdjoint`, it is that of the round's samples of both kinds.)
     2. that of `own` on the data of the round alone, whose fits begin at those of the window and stay near them: with
        `Linear(..., damping=δ)` they minimise the round's objective plus ½ δ m ‖w − w_window‖². It is `gradient`.
 
-    Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last ten
-    rounds or so, each time on outer samples that it had not seen.
+    Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
+    ten rounds or so, each time on outer samples that it had not seen.
 
     **Arguments:**
 
@@ -63,9 +63,9 @@ class Replayed(AbstractEstimator):
     All rounds must have the same shapes: `pad` ragged ones to one size. Losses in the trace are those of the function
     that predicts, on the data of the round alone; residuals are the window's.
 
-    Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones for
-    inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with `own`
-    another adjoint, and a call on the data of one round. Before w rounds have been seen, those that have been are
+    Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones
+    for inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with
+    `own` another adjoint, and a call on the data of one round. Before w rounds have been seen, those that have been are
     repeated. A round with values that are not finite is skipped and not kept. Where the losses change from round to
     round (`Round.problem`), old data are judged by the newest ones.
     """
@@ -156,6 +156,7 @@ class Replayed(AbstractEstimator):
 
     def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, "2"]:
         """With what the inner functions of before say about the outer samples of this round."""
+        assert state.losses is not None
         values = [batched(function)(data.outer.x) for function in self._functions(state)]
         new = jnp.stack([problem.outer_mean(outer, each, data.outer) for each in values]).astype(jnp.result_type(float))
         # What is not finite counts as ten times the worst of the others: bad, and forgotten some time.
