@@ -1,7 +1,7 @@
 """The rounds of the learner as one compiled program: predict a block, then learn from it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from smoothfbo.stream.learner.experts import ladder_predictions
 from smoothfbo.stream.learner.ladder import LINEAR_RATE, ladder
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
+    Memory,
     change_units,
     empty_memory,
     remember,
@@ -105,9 +106,10 @@ class Rounds:
         if shown is not None:
             shown = shown._replace(inputs=jnp.ones_like(shown.inputs), known=jnp.ones_like(shown.known))
         block_rows = jnp.ones((spec.rows, spec.features + 1)), jnp.ones((spec.rows, spec.outputs))
+        roots = jax.vmap(representative_rows)(example)
         data = Data(
-            self._inner_samples(example, shown),
-            self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
+            self._inner_samples(roots, shown),
+            self._outer_samples(roots[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
         key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
         windows = jnp.asarray(self.smoothing, jnp.int32)
@@ -350,11 +352,14 @@ class Rounds:
         total = jnp.sum(mask)
         scale = jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
-        inner = self._inner_samples(self._without_last(current(memory.decayed)), state.rows)
-        newest = self._without_last(current(gram[None]))[0]
+        # Of every rate and, last, of the newest block.
+        roots = jax.vmap(representative_rows)(
+            self._without_last(current(jnp.concatenate([memory.decayed, gram[None]])))
+        )
+        inner = self._inner_samples(roots[:-1], state.rows)
 
         def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:
-            outer = self._outer_samples(newest, inputs, goal, mask, scale)
+            outer = self._outer_samples(roots[-1], inputs, goal, mask, scale)
             learner, info = self._algorithm(window).step(learner, Data(inner, outer))
             return learner, info.finite
 
@@ -368,11 +373,7 @@ class Rounds:
             spec.windows if spec.with_references else (),
         )
         rows = None if state.rows is None else add_rows(state.rows, inputs, goal, mask)
-        means = self._without_last(current(memory.decayed))
-        learners = jax.vmap(lambda learner: self._refit(learner, means, rows))(learners)
-        references = state.references
-        if spec.with_references:
-            references = self._closed_forms(self._without_last(current(memory.windows)))
+        learners, references = self._refit(learners, memory, current, rows)
         raw = add_raw_rows(state.raw, block.features, block.target)
         new = LearnerState(
             units=units,
@@ -460,20 +461,30 @@ class Rounds:
         rows = state.memory.decayed[-1, constant, constant + 1 :: 2]  # of every class, in all of the past
         return jnp.concatenate([jnp.ones(1, bool), rows > 0])
 
-    def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
-        """The predictor under the new weights and with the newest block: the one that predicts the next block."""
+    def _refit(
+        self, learners: State, memory: Memory, current: Callable[[Array], Array], rows: RowMemory | None
+    ) -> tuple[State, Float[Array, "references outputs p"]]:
+        """The predictors under the new weights and with the newest block, and the references: for the next block."""
+        means = jax.vmap(bilevel.weights)(learners.outer)
+        means = jnp.einsum("lk,kij->lij", means, current(memory.decayed))
+        lanes = 0 if self.spec.is_network else len(means)
+        fits = self._closed_forms(self._without_last(jnp.concatenate([means[:lanes], current(memory.windows)])))
         if rows is None:
-            mixed = jnp.einsum("k,kij->ij", bilevel.weights(learner.outer), means)
-            samples = self._representatives(representative_rows(mixed), jnp.ones((self.spec.size, self.spec.rates)))
+            inner = learners.estimator.inner
+            inner = inner._replace(params=fits[:lanes].reshape(inner.params.shape))
         else:
             samples = row_samples(rows, jnp.asarray(self.retention))
-        objective = inner_objective(self.problem, learner.outer, samples)
-        key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
-        inner = self.predictor.fit(learner.estimator.inner, objective, key)
-        return learner._replace(estimator=learner.estimator._replace(inner=inner))
 
-    def _closed_forms(self, means: Float[Array, "references size size"]) -> Float[Array, "references outputs p"]:
-        """(G_xx + ridge·I) wᵀ = G_xy for every reference."""
+            def fit(learner: State) -> Any:
+                objective = inner_objective(self.problem, learner.outer, samples)
+                key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
+                return self.predictor.fit(learner.estimator.inner, objective, key)
+
+            inner = jax.vmap(fit)(learners)
+        return learners._replace(estimator=learners.estimator._replace(inner=inner)), fits[lanes:]
+
+    def _closed_forms(self, means: Float[Array, "n size size"]) -> Float[Array, "n outputs p"]:
+        """(G_xx + ridge·I) wᵀ = G_xy for every matrix of second moments."""
         p = self.spec.constant + 1
         ridge = self.spec.ridge * jnp.eye(p)
 
@@ -482,10 +493,9 @@ class Rounds:
 
         return jax.vmap(solve)(means)
 
-    def _inner_samples(self, means: Float[Array, "rates size size"], rows: RowMemory | None) -> Samples:
+    def _inner_samples(self, roots: Float[Array, "rates size size"], rows: RowMemory | None) -> Samples:
         if rows is not None:
             return row_samples(rows, jnp.asarray(self.retention))
-        roots = jax.vmap(representative_rows)(means)
         share = jnp.repeat(jnp.eye(self.spec.rates), self.spec.size, axis=0)
         return self._representatives(roots.reshape(-1, self.spec.size), share)
 
@@ -493,14 +503,13 @@ class Rounds:
         p = self.spec.constant + 1
         return Samples(rows[:, :p], {"target": rows[:, p:], "share": share * jnp.asarray(float(len(rows)))})
 
-    def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
-        """The newest block; its mean loss is divided by `scale`."""
+    def _outer_samples(self, rows: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
+        """The newest block, or rows that stand for it; its mean loss is divided by `scale`."""
         if self.spec.is_network or self.spec.is_classification:
             total = jnp.sum(known)
             factor = known * (known.shape[0] / jnp.where(total > 0, total, 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
-        rows = representative_rows(mean)
         factor = jnp.full(self.spec.size, float(self.spec.size)) / scale
         return Samples(rows[:, :p], {"target": rows[:, p:], "factor": factor})
 
