@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -42,10 +42,16 @@ class Outcome(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What came of one call of the compiled program, and how many rows it predicted."""
+    """What came of one call of the compiled program, which may still run, and how many rows it predicted."""
 
     result: BlockResult
     rows: int
+
+    @property
+    def predictions(self) -> np.ndarray:
+        """Methods × rows."""
+        found = np.asarray(self.result.predictions)
+        return found.swapaxes(0, 1).reshape(found.shape[1], -1)[:, : self.rows]
 
 
 @contextlib.contextmanager
@@ -113,8 +119,9 @@ class Learner:
         ]
         outcome = self._outcome(pieces, 0, 0)
         outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
-        outcome, _ = self._with_bands(outcome, _join(before, rows))
-        return outcome
+        targets = _join(before, rows).target[begun - self.silent :]
+        edges, _ = self._edges([outcome.predictions[0]], targets)
+        return self._asked(outcome, edges)
 
     def linear_fit(self) -> LinearFit:
         """The present fit of the linear predictor, in NumPy; read again when it has changed."""
@@ -162,8 +169,11 @@ class Learner:
             at += count
         learnt = max(total // block - delay, 0)
         self.learnt += learnt
-        outcome = self._outcome(pieces, begun - self.silent, total // block - waiting)
-        outcome, self.intervals = self._with_bands(outcome, together)
+        skip = begun - self.silent
+        # Bands of the first calls are made while later ones still run.
+        parts = (piece.predictions[0, skip if i == 0 else 0 :] for i, piece in enumerate(pieces))
+        edges, self.intervals = self._edges(parts, together.target[waiting * block + skip :])
+        outcome = self._asked(self._outcome(pieces, skip, total // block - waiting), edges)
         self.pending, self.silent = _cut(together, learnt * block, None), 0
         self.weight = _part(weights, learnt * block)
         return outcome
@@ -177,24 +187,27 @@ class Learner:
         with double_precision():  # else float64 would be narrowed on the way back
             self.state, self.intervals = jax.device_put((self.state, self.intervals))
 
-    def _with_bands(self, outcome: Outcome, rows: Rows) -> tuple[Outcome, Intervals | None]:
-        """Bands, row after row; the first `silent` rows of the outcome are no part of what was asked for."""
-        silent, intervals, bands = self.silent, self.intervals, None
-        if intervals is not None:
-            predictions = outcome.predictions[0]
-            targets = rows.target[len(rows.target) - len(predictions) :]
-            edges: list[Any] = [np.zeros((0, len(EDGES)))]
-            for at in range(0, len(targets), ROWS_PER_CALL):
-                part = [_padded(values[at : at + ROWS_PER_CALL], ROWS_PER_CALL) for values in (predictions, targets)]
-                count = min(len(targets) - at, ROWS_PER_CALL)
+    def _edges(self, parts: Iterable[np.ndarray], targets: np.ndarray) -> tuple[list[Any], Intervals | None]:
+        """The edges of all bands, row after row, for predictions that come in parts; and what the next row needs."""
+        intervals, edges, done = self.intervals, [], 0
+        for part in parts if intervals is not None else ():
+            for at in range(0, len(part), ROWS_PER_CALL):
+                here = part[at : at + ROWS_PER_CALL]
+                both = [_padded(values, ROWS_PER_CALL) for values in (here, targets[done : done + len(here)])]
                 with double_precision():
-                    intervals, all = _add_rows(intervals, *part, np.int32(count))
-                edges.append(np.asarray(all)[:count])
-            bands = nested_bands(np.concatenate(edges)[silent:])
-        asked = outcome._replace(
+                    intervals, all = _add_rows(intervals, *both, np.int32(len(here)))
+                edges.append((all, len(here)))
+                done += len(here)
+        return [np.asarray(all)[:count] for all, count in edges], intervals
+
+    def _asked(self, outcome: Outcome, edges: list[np.ndarray]) -> Outcome:
+        """The rows that were asked for, with their bands: the first `silent` rows were not."""
+        silent, bands = self.silent, None
+        if self.intervals is not None:
+            bands = nested_bands(np.concatenate([np.zeros((0, len(EDGES))), *edges])[silent:])
+        return outcome._replace(
             predictions=outcome.predictions[:, silent:], scores=outcome.scores[silent:], bands=bands
         )
-        return asked, intervals
 
     def _regular_blocks(self, target: np.ndarray) -> int:
         """How many of the next blocks, at most one call's, hold no class that there is no room for."""
@@ -241,7 +254,7 @@ class Learner:
             number = np.int32(-(-count // self.spec.rows)), np.int32(learn)
             weights = None if weight is None else self._pad(weight[:count])
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
-            return _Piece(jax.tree.map(np.asarray, result), count)
+            return _Piece(result, count)
 
     def _blocks(self, rows: Rows) -> Rows:
         """Blocks by rows, with room for as many as the compiled program takes."""
@@ -259,8 +272,9 @@ class Learner:
         effects: list[Any] = [np.zeros((0, 0 if self.spec.is_network else self.spec.features))]
         finite: list[Any] = []
         width = self.spec.outputs + 1 if self.spec.is_classification else 1
-        for result, rows in pieces:
-            predictions.append(result.predictions.swapaxes(0, 1).reshape(methods, -1)[:, :rows])
+        for piece in pieces:
+            rows, result = piece.rows, jax.tree.map(np.asarray, piece.result)
+            predictions.append(piece.predictions)
             part = result.scores.reshape(-1, result.scores.shape[-1])[:rows]
             scores.append(np.pad(part, ((0, 0), (0, width - part.shape[1]))))
             blocks = rows // self.spec.rows

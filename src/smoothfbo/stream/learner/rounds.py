@@ -401,6 +401,7 @@ class Rounds:
         """
         units, is_lag = state.units, jnp.asarray(self._is_lag, bool)
         recent, targets = last_blocks(state.raw, PATIENCE)
+        recent = jnp.moveaxis(recent, 0, 2)
         other = other_units(units, recent)
         known = ~jnp.isnan(targets)
         goal = self._target(jnp.where(known, targets, 0).ravel())
@@ -434,8 +435,10 @@ class Rounds:
         targets = targets.ravel()
         known = ~jnp.isnan(targets)
         goal = self._target(jnp.where(known, targets, 0))
-        rows = features.reshape(-1, self.spec.features)
-        return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
+        rows = features.reshape(self.spec.features, -1)
+        return fit_rolling_ridge(
+            rows, goal.T, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification
+        )
 
     def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibrations | None:
         """The probabilities, after a block that was predicted."""
