@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.groups.changes import ChangeDetectors, effective_memories
+from smoothfbo.stream.groups.changes import ChangeDetectors
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners, SeriesOutcome
-from smoothfbo.stream.learner.changes import LOOK_BACK
+from smoothfbo.stream.learner.changes import LOOK_BACK, effective_memories
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder, Schema
 from smoothfbo.stream.reading.faults import LeftOut
