@@ -13,7 +13,7 @@ from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty
 from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.single import LinearFit, linear_fit
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.learner.state import BlockResult, LearnerState, grow
+from smoothfbo.stream.learner.state import BlockResult, LearnerState, with_more_outputs
 from smoothfbo.stream.rows import Rows
 
 BLOCKS_PER_CALL = 64  # of the compiled program
@@ -224,10 +224,7 @@ class Learner:
             outputs = 2 * outputs + 1
         self.spec = dataclasses.replace(self.spec, outputs=outputs)
         with double_precision():
-            fresh = _rounds(self.spec).init()
-            # The mixture begins again: what it weighs are other numbers now.
-            grown = grow(self.state._replace(aggregate=None), fresh._replace(aggregate=None))
-            self.state = grown._replace(aggregate=fresh.aggregate)
+            self.state = with_more_outputs(self.state, _rounds(self.spec).init())
 
     def _weights(self, rows: Rows, weight: np.ndarray | None) -> np.ndarray | None:
         """The weights of the rows that wait and of these; None as long as no row had one."""

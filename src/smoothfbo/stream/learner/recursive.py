@@ -7,11 +7,11 @@ The innovations y_r − ŷ_r are the last column of the triangular form of
     [ M    Xᵀ   g ]
     [ X   −I    y ]
 
-(Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12). It is done in
-two steps. Eliminating [ M  Xᵀ  g ] alone leaves pivots D and rows [ R  r ] with X M⁻¹[ Xᵀ  g ] = RᵀD⁻¹[ R  r ]. What is
-left of the table is then [ I + RᵀD⁻¹R   y − RᵀD⁻¹r ], up to sign; eliminating its row r updates the rows after it by the
-innovation of r. A row whose target is not known is not eliminated. y_r is added when its turn comes and not before: ŷ_r
-must not depend on it, not even by rounding.
+(Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12). There are
+two steps. Eliminating [ M  Xᵀ  g ] alone leaves pivots D and rows [ R  r ] with X M⁻¹[ Xᵀ  g ] = RᵀD⁻¹[ R  r ]. What
+is left of the table is then [ I + RᵀD⁻¹R   RᵀD⁻¹r − y ], up to sign; eliminating its row r updates the rows after it by
+the innovation of r. A row whose target is not known is not eliminated. y_r is added when its turn comes and not before:
+ŷ_r must not depend on it, not even by rounding.
 """
 
 from typing import NamedTuple

@@ -52,6 +52,11 @@ class BlockResult(NamedTuple):
     finite: Bool[Array, "*blocks"]
 
 
+def with_more_outputs(old: LearnerState, fresh: LearnerState) -> LearnerState:
+    """What was learnt, in the shapes of `fresh`. The mixture begins again: what it weighs are other numbers now."""
+    return grow(old._replace(aggregate=None), fresh._replace(aggregate=None))._replace(aggregate=fresh.aggregate)  # pyright: ignore[reportArgumentType]
+
+
 def grow(old: PyTree, new: PyTree) -> PyTree:
     """The state `new` of a learner with more outputs, filled with what `old` has learnt: outputs stand last."""
 
