@@ -190,7 +190,8 @@ class Rounds:
         previous = self._previous(state, block.previous)
         target = self._target(jnp.where(jnp.isnan(block.target), 0, block.target))
         begun = state.memory.blocks > 0
-        counts = self._counts(state, block.target) & begun & is_known
+        is_last_plausible = self._is_plausible(state, block.previous) | jnp.isnan(block.previous)
+        counts = self._is_plausible(state, block.target) & is_last_plausible & begun & is_known
         counts = counts.astype(target.dtype)
         at_once = counts if spec.delay == 0 else jnp.zeros_like(counts)
         at_once = at_once if weight is None else at_once * weight
@@ -223,7 +224,10 @@ class Rounds:
         lanes = jnp.where(begun, lanes * spread + mean, previous)
         experts = jnp.concatenate([lanes[:1], fits, guess, seasons, previous[None]])
         experts = jnp.where(begun, experts, previous)
-        mixed_of = (experts - origin) / unit
+        # An expert that builds on a last value that cannot be meant has no part in the mixture of its row.
+        builds_on_last = jnp.asarray([self._builds_on_last(name) for name in spec.expert_names])
+        is_lost = builds_on_last[:, None] & ~is_last_plausible & begun
+        mixed_of = jnp.where(is_lost[:, :, None], jnp.nan, (experts - origin) / unit)
         goal = (target - origin) / unit
         if spec.outputs > 1:  # the first class has no output of its own; with two classes it would say nothing new
             goal, mixed_of = with_first(goal), with_first(mixed_of)
@@ -271,10 +275,13 @@ class Rounds:
     def _usable(self, units: Units, features: Array) -> Array:
         return usable(units, features, jnp.asarray(self._is_lag, bool))
 
-    def _counts(self, state: LearnerState, target: Float[Array, " rows"]) -> Bool[Array, " rows"]:
+    def _is_plausible(self, state: LearnerState, target: Float[Array, " rows"]) -> Bool[Array, " rows"]:
         """Which targets may be learnt from at once."""
         known = ~jnp.isnan(target)
         return known if self.spec.is_classification else plausible(state.targets, target).counts
+
+    def _builds_on_last(self, name: str) -> bool:
+        return name == "last_value" or "difference" in name
 
     def _current(self, state: LearnerState) -> Callable[[Array], Array]:
         """Second moments in the units of now: those of all of the past, in place of the first block's."""
@@ -313,6 +320,7 @@ class Rounds:
             # A target that moved far and stays there: what was before says nothing, and everything begins again.
             has_moved = jnp.any(found.moved)
             known = found.counts & (~has_moved | (jnp.cumsum(found.moved) > 0))
+            known &= self._is_plausible(state, block.previous) | jnp.isnan(block.previous)
         target = self._target(jnp.where(known, block.target, 0))
         units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
         features = extend(state.features, counting, ~jnp.isnan(counting))
