@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from smoothfbo.algebra import solve_positive, where_needed
 from smoothfbo.functions import Linear, Network
@@ -113,6 +113,7 @@ class Rounds:
         windows = jnp.asarray(self.smoothing, jnp.int32)
         learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
         count = len(spec.windows) if spec.with_references else 0
+        random, mixture = self._begin_again()
         return LearnerState(
             units=empty_units(spec.features),
             features=empty_moments(spec.features),
@@ -127,8 +128,8 @@ class Rounds:
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
             calibration=all_uncalibrated(2, spec.outputs + 1) if spec.is_classification else None,
-            random=empty_random_features(spec.features, 2 * spec.outputs),
-            aggregate=empty_aggregate(len(spec.expert_names), self._columns),
+            random=random,
+            aggregate=mixture,
         )
 
     def _advance(
@@ -190,7 +191,7 @@ class Rounds:
         previous = self._previous(state, block.previous)
         target = self._target(jnp.where(jnp.isnan(block.target), 0, block.target))
         begun = state.memory.blocks > 0
-        is_last_plausible = self._is_plausible(state, block.previous) | jnp.isnan(block.previous)
+        is_last_plausible = self._is_last_plausible(state, block.previous)
         counts = self._is_plausible(state, block.target) & is_last_plausible & begun & is_known
         counts = counts.astype(target.dtype)
         at_once = counts if spec.delay == 0 else jnp.zeros_like(counts)
@@ -280,6 +281,11 @@ class Rounds:
         known = ~jnp.isnan(target)
         return known if self.spec.is_classification else plausible(state.targets, target).counts
 
+    def _is_last_plausible(self, state: LearnerState, previous: Float[Array, " rows"]) -> Bool[Array, " rows"]:
+        """The same of the last values before rows; the first one has been counted among the targets already."""
+        before = state.targets._replace(far=jnp.maximum(state.targets.far - 1, 0))
+        return self._is_plausible(state._replace(targets=before), previous) | jnp.isnan(previous)
+
     def _builds_on_last(self, name: str) -> bool:
         return name == "last_value" or "difference" in name
 
@@ -320,7 +326,7 @@ class Rounds:
             # A target that moved far and stays there: what was before says nothing, and everything begins again.
             has_moved = jnp.any(found.moved)
             known = found.counts & (~has_moved | (jnp.cumsum(found.moved) > 0))
-            known &= self._is_plausible(state, block.previous) | jnp.isnan(block.previous)
+            known &= self._is_last_plausible(state, block.previous)
         target = self._target(jnp.where(known, block.target, 0))
         units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
         features = extend(state.features, counting, ~jnp.isnan(counting))
@@ -394,11 +400,17 @@ class Rounds:
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played.recommended, target, mask),
-            random=_anew(has_moved, played.random, empty_random_features(spec.features, 2 * spec.outputs)),
-            aggregate=_anew(has_moved, played.aggregate, empty_aggregate(len(spec.expert_names), self._columns)),
+            random=played.random,
+            aggregate=played.aggregate,
         )
         units = where_needed(jnp.any(units.odd > 0), self._decide, units, new)
-        return new._replace(units=units), jnp.all(finite)
+        random, mixture = jax.lax.cond(has_moved, self._begin_again, lambda: (new.random, new.aggregate))
+        return new._replace(units=units, random=random, aggregate=mixture), jnp.all(finite)
+
+    def _begin_again(self) -> tuple[RandomFeatures, Aggregate]:
+        spec = self.spec
+        experts = len(spec.expert_names)
+        return empty_random_features(spec.features, 2 * spec.outputs), empty_aggregate(experts, self._columns)
 
     def _decide(self, state: LearnerState) -> Units:
         """What became of odd columns, by the loss on their odd blocks: a real move, another unit, or not known yet.
@@ -515,10 +527,6 @@ class Rounds:
     def _algorithm(self, window: Int[Array, ""]) -> Online:
         spec = self.spec
         return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
-
-
-def _anew(is_so: Bool[Array, ""], state: PyTree, first: PyTree) -> PyTree:
-    return jax.tree.map(lambda now, start: jnp.where(is_so, start, now), state, first)
 
 
 def _block(blocks: Rows, index: Array) -> Rows:
