@@ -17,7 +17,7 @@ from typing import Any
 from smoothfbo.harness.console import cores
 
 FOLDER = Path(__file__).parent / "results"
-PACKAGES = ("jax", "jaxlib", "optax", "jaxopt", "torch", "torchopt", "higher")
+PACKAGES = ("jax", "jaxlib", "river", "statsmodels", "scikit-learn", "optax", "jaxopt", "torch", "torchopt", "higher")
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,22 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": cores(), "python": platform.python_version(), "packages": versions}
 
 
+def source() -> str:
+    """The commit of the program, with "changed" if files differ from it; empty outside of a checkout."""
+
+    def git(*arguments: str) -> str:
+        outcome = subprocess.run(["git", *arguments], cwd=FOLDER.parent, capture_output=True, text=True, check=False)
+        return outcome.stdout.strip()
+
+    return git("rev-parse", "HEAD") + (" changed" if git("status", "--porcelain", "--", "../src", ".") else "")
+
+
 def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     content = {
         "command": command,
+        "commit": source(),
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(seconds, 1),
         "machine": machine(),

@@ -2,7 +2,8 @@
 
 Three rules mix the experts by their squared losses. x_k is what expert k says, p what a rule says, y the target, and
 r_k = 2(p − y)·(p − x_k) the linearised regret; sums are discounted by `RETENTION` per row, so that a change of the
-data, or of the target's scale, is forgotten.
+data, or of the target's scale, is forgotten. A row's regrets count with its weight min(1, 5s/|p − y|) (Huber, Annals of
+Mathematical Statistics 35, 1964), so that a few very large errors do not decide which expert is best.
 
 - *Bernstein*: w_k ∝ η_k exp(η_k R_k), R_k = Σ r_k − η_k r_k², η_k = min(1/max|r_k|, √(log K / Σ r_k²)). BOA
   (Wintenberger, Machine Learning 106, 2017).
@@ -27,6 +28,7 @@ SHARE = 0.01
 SCALE_ROWS = 256  # over which s² is a mean
 LARGEST_LOSS = 50.0  # of an expert, in units of s²
 LARGE_ERROR = 3.0  # in units of s: the stacks weigh rows with larger ones less
+VERY_LARGE_ERROR = 5.0  # and the first two rules those with larger ones than this
 FEWEST_ROWS = 8  # from which s can be told
 RULES = ("bernstein", "polynomial", "shared")
 
@@ -92,7 +94,7 @@ def aggregate(
 
 
 def _scan_rules(state: Aggregate, experts: Array, finite: Array, goals: Array, known: Array) -> tuple[Any, Any]:
-    """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks (Huber 1964)."""
+    """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks."""
 
     def row(carry: tuple[Regrets, Regrets, Shared], here: tuple[Array, ...]) -> tuple[Any, Any]:
         bernstein, polynomial, shared = carry
@@ -100,7 +102,10 @@ def _scan_rules(state: Aggregate, experts: Array, finite: Array, goals: Array, k
         weights = [bernstein_weights(bernstein), polynomial_weights(polynomial), shared_weights(shared)]
         weights = [_normal(jnp.where(is_finite, w, 0)) for w in weights]
         p = jnp.stack(weights) @ x
-        regrets = [jnp.where(is_finite, (p[i] - x) @ (2 * (p[i] - y)), 0) for i in range(2)]
+        scale = jnp.where(shared.rows < FEWEST_ROWS, jnp.inf, shared.scale)
+        errors = [jnp.sum((p[i] - y) ** 2) for i in range(2)]
+        parts = [_part(error, VERY_LARGE_ERROR**2 * scale) for error in errors]
+        regrets = [jnp.where(is_finite, parts[i] * ((p[i] - x) @ (2 * (p[i] - y))), 0) for i in range(2)]
         losses = jnp.sum((jnp.where(is_finite[:, None], x, p[2]) - y) ** 2, axis=1)
         after = (
             add_bernstein(bernstein, regrets[0]),
@@ -108,9 +113,7 @@ def _scan_rules(state: Aggregate, experts: Array, finite: Array, goals: Array, k
             add_shared(shared, losses, jnp.sum((p[2] - y) ** 2)),
         )
         after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, carry)
-        allowed = jnp.where(shared.rows < FEWEST_ROWS, jnp.inf, LARGE_ERROR**2 * shared.scale)
-        loss = jnp.sum((p[0] - y) ** 2)
-        return after, (p, jnp.where(loss > allowed, jnp.sqrt(allowed / jnp.where(loss > 0, loss, 1)), 1))
+        return after, (p, _part(errors[0], LARGE_ERROR**2 * scale))
 
     start = (state.bernstein, state.polynomial, state.shared)
     swapped = jnp.swapaxes(experts, 0, 1), finite.T, goals, known
@@ -175,6 +178,10 @@ def add_shared(state: Shared, losses: Float[Array, " experts"], own: Float[Array
     scale = jnp.maximum(state.scale + part * (own - state.scale), jnp.finfo(own.dtype).tiny)
     exponents = jnp.minimum(losses / scale, LARGEST_LOSS) / 2
     return Shared(jnp.log(shared_weights(state)) - exponents, scale, rows)
+
+
+def _part(loss: Array, allowed: Array) -> Array:
+    return jnp.where(loss > allowed, jnp.sqrt(allowed / jnp.where(loss > 0, loss, 1)), 1)
 
 
 def _with_squares(state: Regrets, regrets: Array, size: Array) -> Regrets:

@@ -15,10 +15,10 @@ from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
 from smoothfbo.stream.learner.calibration import (
-    Calibrations,
-    all_uncalibrated,
-    calibrate_all,
-    mixed_probabilities,
+    Calibration,
+    calibrate,
+    probabilities,
+    uncalibrated,
     with_first,
     with_unseen,
 )
@@ -46,6 +46,7 @@ from smoothfbo.stream.learner.rolling import (
     rolling_blocks,
 )
 from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
+from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
 from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.units import (
@@ -69,7 +70,8 @@ class Played(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
     lanes: Float[Array, "lanes rows outputs"]
-    recommended: Float[Array, "2 rows outputs"]
+    recommended: Float[Array, "rows outputs"]
+    since: Since
     random: RandomFeatures
     aggregate: Aggregate
     result: BlockResult
@@ -127,7 +129,8 @@ class Rounds:
             learners=learners,
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
-            calibration=all_uncalibrated(2, spec.outputs + 1) if spec.is_classification else None,
+            calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
+            since=empty_since(spec.kept),
             random=random,
             aggregate=mixture,
         )
@@ -201,14 +204,16 @@ class Rounds:
         if spec.is_classification:
             mean, spread = jnp.zeros(spec.outputs), jnp.ones(spec.outputs)
         memory = state.memory
+        sums = jnp.concatenate([memory.decayed, state.since.moments[None]])
         fits = ladder_predictions(
-            self._current(state)(memory.decayed),
-            memory.decayed[:, spec.constant, spec.constant],
+            self._current(state)(sums),
+            sums[:, spec.constant, spec.constant],
             inputs,
             (target - mean) / spread,
             (previous - mean) / spread,
             at_once,
         )
+        since = judge(state.since, jnp.roll(fits, 1, axis=0)[: SHORT + 1], (target - mean) / spread, counts)
         fits = fits * spread + mean
         # In the units of the first block, which do not change.
         origin, unit = (part[spec.constant + 1 :: 2] for part in (memory.origin, memory.unit))
@@ -234,9 +239,7 @@ class Rounds:
             goal, mixed_of = with_first(goal), with_first(mixed_of)
         mixture, mixed = aggregate(state.aggregate, mixed_of, goal, counts)
         recommended = (mixed[:, 1:] if spec.outputs > 1 else mixed) * unit + origin
-        # The mixture, and the learned memory, which is linear: probabilities are made of both.
-        recommended = jnp.stack([recommended, experts[0]])
-        scores = self._probabilities(state, recommended) if spec.is_classification else recommended[0]
+        scores = self._probabilities(state, recommended) if spec.is_classification else recommended
 
         outputs = experts
         if spec.with_references:
@@ -266,7 +269,7 @@ class Rounds:
             effects=self._effects(state),
             finite=jnp.asarray(True),
         )
-        return Played(lanes, recommended, random, mixture, result)
+        return Played(lanes, recommended, since, random, mixture, result)
 
     def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
         """Second moments of z alone, without the last known targets."""
@@ -400,6 +403,7 @@ class Rounds:
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played.recommended, target, mask),
+            since=played.since._replace(moments=jnp.where(has_moved, 0, played.since.moments) + gram),
             random=played.random,
             aggregate=played.aggregate,
         )
@@ -456,23 +460,23 @@ class Rounds:
         rows = features.reshape(-1, self.spec.features)
         return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
 
-    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibrations | None:
+    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibration | None:
         """The probabilities, after a block that was predicted."""
         if state.calibration is None:
             return None
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate_all(state.calibration, outputs, with_first(target), mask, self._seen(state))
+        return calibrate(state.calibration, outputs, with_first(target), mask, self._seen(state))
 
     def _probabilities(
-        self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"]
+        self, state: LearnerState, outputs: Float[Array, "rows outputs"]
     ) -> Float[Array, "rows classes"]:
         """Of every class; before the first block is learnt, by what was seen last."""
         if state.calibration is None:
             raise ValueError("Only classes have probabilities.")
         seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
-        learnt = with_unseen(mixed_probabilities(state.calibration, outputs, seen), seen, rows)
-        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs[0])))
+        learnt = with_unseen(probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs)))
 
     def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
         """Which classes were learnt. The first one has no indicator of its own."""
