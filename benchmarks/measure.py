@@ -117,14 +117,16 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": cores(), "python": platform.python_version(), "packages": versions}
 
 
-def source() -> str:
-    """The commit of the program, with "changed" if files differ from it; empty outside of a checkout."""
+def git(*arguments: str) -> str:
+    """What git says about this checkout; empty where there is none."""
+    command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
-    def git(*arguments: str) -> str:
-        outcome = subprocess.run(["git", *arguments], cwd=FOLDER.parent, capture_output=True, text=True, check=False)
-        return outcome.stdout.strip()
 
-    return git("rev-parse", "HEAD") + (" changed" if git("status", "--porcelain", "--", "../src", ".") else "")
+def commit() -> str:
+    """With "changed" if the program or the benchmarks differ from it."""
+    paths = ("src", "benchmarks", ":!benchmarks/results")
+    return git("rev-parse", "HEAD") + (" changed" if git("status", "--porcelain", "--", *paths) else "")
 
 
 def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
@@ -132,7 +134,7 @@ def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
     path = FOLDER / f"{name}.json"
     content = {
         "command": command,
-        "commit": source(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(seconds, 1),
         "machine": machine(),
