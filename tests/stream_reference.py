@@ -146,7 +146,7 @@ def aggregate(experts, targets, known, block):
                 stacks.append(p[0] + np.clip(c @ d, 0.3 * d.min(), 0.3 * d.max()))
             candidates = np.concatenate([p, stacks])
         q = second.mix(candidates)
-        out.append((q[0] + q[1]) / 2)
+        out.append(q.mean(axis=0))
         if known[t]:
             error = np.sqrt(np.sum((p[0] - targets[t]) ** 2))
             allowed = np.inf if rules.rows < 8 else 3 * np.sqrt(rules.scale)
