@@ -7,12 +7,13 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from smoothfbo.online import State
 from smoothfbo.stream.learner.aggregation import Aggregate
-from smoothfbo.stream.learner.calibration import Calibrations
+from smoothfbo.stream.learner.calibration import Calibration
 from smoothfbo.stream.learner.memory import Memory
 from smoothfbo.stream.learner.moments import Moments
 from smoothfbo.stream.learner.random_features import RandomFeatures
 from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
 from smoothfbo.stream.learner.rows import RowMemory
+from smoothfbo.stream.learner.since import Since
 from smoothfbo.stream.learner.units import TargetRange, Units
 
 
@@ -29,7 +30,8 @@ class LearnerState(NamedTuple):
     learners: State
     references: Float[Array, "references outputs coefficients"]
     rolling: RollingRidge | None  # only with references
-    calibration: Calibrations | None  # only for classes
+    calibration: Calibration | None  # only for classes
+    since: Since
     random: RandomFeatures
     aggregate: Aggregate
 
