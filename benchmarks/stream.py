@@ -3,7 +3,6 @@
     python -m benchmarks.stream --electricity electricity.csv            # all of it; benchmarks/results/stream.json
     python -m benchmarks.stream --electricity electricity.csv --resume cases.jsonl    # may be stopped and run again
     python -m benchmarks.stream --quick                                  # four tables, one jump, one event
-    python -m benchmarks.stream --generate 5000000                       # speed and memory on a large generated file
 
 Every method predicts a row before its target is used, from the same features. Tables are cut to their first `ROWS`
 rows; bands are judged on all of them. River's models, which are slow, meet the first `RIVER_ROWS` rows of the held-out
@@ -12,7 +11,6 @@ tables. The tables, and which were held out, are in `stream_tables`.
 
 import argparse
 import json
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,7 +25,7 @@ from benchmarks.stream_tables import Table, development, held_out
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.specification import LEVELS, Specification
-from smoothfbo.stream.pipeline import best_reference, run_stream
+from smoothfbo.stream.pipeline import best_reference
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import new_session
 
@@ -277,18 +275,6 @@ def generate(path: Path, rows: int) -> None:
             pa_csv.write_csv(pa.table(columns), file, pa_csv.WriteOptions(include_header=start == 0))
 
 
-def speed(rows: int) -> None:
-    from smoothfbo.stream.folder import StreamFolder
-
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        generate(folder / "generated.csv", rows)
-        with StreamFolder(folder) as sink:
-            results = run_stream(StreamConfig(str(folder / "generated.csv"), "y"), sink)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    print(f"{results.rows:,} rows: {results.rows_per_second:,.0f} rows/s, {memory:.2f} GiB resident")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--electricity", type=Path, help="the CSV file of the electricity table (Harries 1999)")
@@ -296,11 +282,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few and short tables; nothing is written")
     parser.add_argument("--without-river", action="store_true", help="without river's models; nothing is written")
     parser.add_argument("--only-river", action="store_true", help="river's models alone, into the file of --resume")
-    parser.add_argument("--generate", type=int, help="only the speed, on a generated table of so many rows")
     arguments = parser.parse_args()
-    if arguments.generate:
-        speed(arguments.generate)
-        return
     if arguments.only_river:
         only_river(arguments.electricity, arguments.resume)
         return

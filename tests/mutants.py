@@ -292,7 +292,7 @@ MUTATIONS = [
     ("stream/learner/calibration.py", "softmax(-calibration.losses)", "softmax(calibration.losses)", "stream/test_calibration.py"),
     ("stream/learner/calibration.py", "known = known * (truth @ seen.astype(truth.dtype))", "known = known * 1", "stream/test_calibration.py"),
     ("stream/learner/rounds.py", "root = mask if weight is None else jnp.sqrt(mask)", "root = mask", "stream/test_estimator_fit.py"),
-    ("stream/learner/single.py", "shift=units.shift - features.mean", "shift=units.shift", "stream/test_estimator_fit.py"),
+    ("stream/learner/coefficients.py", "shift=units.shift - features.mean", "shift=units.shift", "stream/test_estimator_fit.py"),
     ("stream/learner/learner.py", "index // room * block + begun + index % room", "index + begun", "stream/test_estimator_fit.py"),
     ("stream/live.py", "lost, self.waiting = lost[:place], lost[place + 1 :]", "lost, self.waiting = lost[:place], []", "stream/test_live.py"),
     ("stream/live.py", "self._ahead = copy.deepcopy(self.session)", "self._ahead = self.session", "stream/test_live.py"),

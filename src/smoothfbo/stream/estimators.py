@@ -12,8 +12,8 @@ import numpy as np
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.frames import FrameEncoder
 from smoothfbo.stream.learner import files
+from smoothfbo.stream.learner.coefficients import LinearFit
 from smoothfbo.stream.learner.learner import Learner, Outcome
-from smoothfbo.stream.learner.single import LinearFit
 from smoothfbo.stream.learner.specification import LEVELS, Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.rows import Rows
@@ -292,10 +292,10 @@ class StreamEstimator(BaseEstimator, ABC):
         """The parameters that are options of the learner."""
         return self.get_params()
 
-    def _outcome(self, X: Any) -> Outcome:
+    def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         unknown = np.full(len(X), np.nan)
         previous = np.full(len(X), np.nan if self.previous_ is None else self.previous_)
-        return self.learner_.predict(Rows(X, unknown, previous))
+        return self.learner_.predict(Rows(X, unknown, previous), with_bands)
 
     @abstractmethod
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
@@ -354,7 +354,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
         if level not in LEVELS:
             raise ValueError(f"`level` must be one of {', '.join(map(str, LEVELS))}, got {level!r}.")
         self._require_started()
-        bands: Any = self._outcome(self._checked(X)).bands
+        bands: Any = self._outcome(self._checked(X), with_bands=True).bands
         return bands[:, LEVELS.index(level)]
 
     def _of_classes(self, values: np.ndarray, first: float) -> Any:

@@ -180,7 +180,7 @@ class _BySeries(StreamEstimator):
     def _options(self) -> dict[str, Any]:
         return {name: value for name, value in self.get_params().items() if name != "by"}
 
-    def _outcome(self, X: Any) -> Outcome:
+    def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         """What could come next in every series; of several rows of a series, each could be the next one."""
         slots = self.keys_.known(X.keys)
         if (slots < 0).any():
@@ -195,9 +195,8 @@ class _BySeries(StreamEstimator):
             segments = segments_of(slots[rows])
             chosen = rows[segments.order]
             unknown = np.full(len(chosen), np.nan)
-            parts.append(
-                self.learner_.predict(Rows(X.features[chosen], unknown, self.previous_[slots[chosen]]), segments)
-            )
+            next_rows = Rows(X.features[chosen], unknown, self.previous_[slots[chosen]])
+            parts.append(self.learner_.predict(next_rows, segments, with_bands))
             order.append(chosen)
         back = np.argsort(np.concatenate(order))
         first = parts[0]

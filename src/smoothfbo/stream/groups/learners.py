@@ -80,15 +80,15 @@ class SeriesLearners:
             self._make_room_for_classes(int(np.nanmax(rows.target, initial=0)) + 1)
         return self._through(rows, segments, learns=True)
 
-    def predict(self, rows: Rows, segments: Segments) -> SeriesOutcome:
+    def predict(self, rows: Rows, segments: Segments, with_bands: bool = True) -> SeriesOutcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""
-        return self._through(rows, segments, learns=False)
+        return self._through(rows, segments, learns=False, with_bands=with_bands)
 
-    def _through(self, rows: Rows, segments: Segments, learns: bool) -> SeriesOutcome:
+    def _through(self, rows: Rows, segments: Segments, learns: bool, with_bands: bool = True) -> SeriesOutcome:
         self.make_room(int(segments.slots.max(initial=-1)) + 1)
         with ThreadPoolExecutor(_processors()) as workers:
             outcome = _Portion(self, rows, segments, learns).outcome(workers)
-            if self.bands is None:
+            if self.bands is None or not with_bands:
                 return outcome
             bands = self.bands.add(outcome.predictions[0], rows.target, segments, workers, keep=learns)
             return outcome._replace(bands=bands)

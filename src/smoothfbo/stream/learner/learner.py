@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from smoothfbo.stream.learner.coefficients import LinearFit, linear_fit
 from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
 from smoothfbo.stream.learner.rounds import Rounds
-from smoothfbo.stream.learner.single import LinearFit, linear_fit
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState, with_more_outputs
 from smoothfbo.stream.rows import Rows
@@ -95,7 +95,7 @@ class Learner:
         self._fit: tuple[LearnerState, LinearFit] | None = None  # the state it was read from, and the fit
         self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
 
-    def predict(self, rows: Rows) -> Outcome:
+    def predict(self, rows: Rows, with_bands: bool = True) -> Outcome:
         """Predictions for rows each of which could come next. Nothing is learnt or kept."""
         block = self.spec.rows
         begun = len(self.pending.target) % block
@@ -120,7 +120,7 @@ class Learner:
         outcome = self._outcome(pieces, 0, 0)
         outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
         targets = _join(before, rows).target[begun - self.silent :]
-        edges, _ = self._edges([outcome.predictions[0]], targets)
+        edges, _ = self._edges([outcome.predictions[0]], targets) if with_bands else (None, None)
         return self._asked(outcome, edges)
 
     def linear_fit(self) -> LinearFit:
@@ -200,10 +200,10 @@ class Learner:
                 done += len(here)
         return [np.asarray(all)[:count] for all, count in edges], intervals
 
-    def _asked(self, outcome: Outcome, edges: list[np.ndarray]) -> Outcome:
+    def _asked(self, outcome: Outcome, edges: list[np.ndarray] | None) -> Outcome:
         """The rows that were asked for, with their bands: the first `silent` rows were not."""
         silent, bands = self.silent, None
-        if self.intervals is not None:
+        if self.intervals is not None and edges is not None:
             bands = nested_bands(np.concatenate([np.zeros((0, len(EDGES))), *edges])[silent:])
         return outcome._replace(
             predictions=outcome.predictions[:, silent:], scores=outcome.scores[silent:], bands=bands
