@@ -267,8 +267,9 @@ MUTATIONS = [
     # runs over tables
     ("stream/pipeline.py", "skip, grid = self.done, config.rows_per_block", "skip, grid = 0, config.rows_per_block", "stream/test_stream_command.py"),
     # the mixture of experts of the stream
-    ("stream/learner/recursive.py", "weights = jnp.concatenate([jnp.ones(size, rows.dtype), is_known.astype(rows.dtype)])", "weights = jnp.ones(size + len(known), rows.dtype)", "stream/test_experts.py"),
-    ("stream/learner/recursive.py", "jnp.diag(-1 / jnp.where(is_known, known, 1))", "jnp.diag(-jnp.ones(len(known)))", "stream/test_experts.py"),
+    ("stream/learner/recursive.py", "is_known.astype(rows.dtype), goals).rest", "jnp.ones(count, rows.dtype), goals).rest", "stream/test_experts.py"),
+    ("stream/learner/recursive.py", "jnp.diag(1 / jnp.where(is_known, known, 1))", "jnp.eye(count)", "stream/test_experts.py"),
+    ("stream/learner/recursive.py", "(past.rest[:, :count] / past.pivots[:, None]).T", "past.rest[:, :count].T", "stream/test_experts.py"),
     ("stream/learner/experts.py", "difference = level - sums[:, p + 1 :: 2, :p]", "difference = level", "stream/test_experts.py"),
     ("stream/learner/random_features.py", "jnp.sqrt(RIDGE * (1 - retention) * size / RESTORED)", "jnp.sqrt(RIDGE * (1 - retention))", "stream/test_experts.py"),
     ("stream/learner/random_features.py", "inverse = state.inverse / retention", "inverse = state.inverse", "stream/test_experts.py"),
@@ -305,6 +306,8 @@ MUTATIONS = [
     ("stream/groups/learners.py", "self.at[lanes] = np.where(is_waiting | is_last, at + valid, at + learn)", "self.at[lanes] = at + valid", "stream/test_series.py"),
     ("stream/groups/learners.py", "            self.learners.states[slots] = states[: len(lanes)]", "            self.learners.states[slots] = states[: len(lanes)][::-1]", "stream/test_series.py"),
     ("stream/groups/learners.py", "learnt = np.maximum(self.full - self.spec.delay, 0) * block", "learnt = np.maximum(self.full - 1, 0) * block", "stream/test_series.py"),
+    ("stream/groups/estimators.py", "previous[segments.starts[:-1]] = self.previous_[segments.slots]", "previous[segments.starts[:-1]] = np.nan", "stream/test_series_estimator.py"),
+    ("stream/groups/estimators.py", "self.learner_.spec.rows - self.learner_.kept[slots] % self.learner_.spec.rows", "self.learner_.spec.rows + 0 * slots", "stream/test_series_estimator.py"),
     ("stream/groups/bands.py", "jnp.where(jnp.expand_dims(row < counts,", "jnp.where(jnp.expand_dims(row <= counts,", "stream/test_series.py"),
     ("stream/groups/session.py", "totals[first] += sums.pending[slots]", "totals[first] += 0 * sums.pending[slots]", "stream/test_series.py"),
     ("stream/groups/session.py", "first_rows[first] = np.where(begun > 0, sums.begun[slots], first_rows[first])", "first_rows[first] = first_rows[first]", "stream/test_series.py"),
