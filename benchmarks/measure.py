@@ -19,7 +19,7 @@ from smoothfbo.harness.console import cores
 from smoothfbo.harness.folders import commit_of_source
 
 FOLDER = Path(__file__).parent / "results"
-PACKAGES = ("jax", "jaxlib", "optax", "jaxopt", "torch", "torchopt", "higher")
+PACKAGES = ("jax", "jaxlib", "river", "statsmodels", "scikit-learn", "optax", "jaxopt", "torch", "torchopt", "higher")
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,24 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": cores(), "python": platform.python_version(), "packages": versions}
 
 
+def git(*arguments: str) -> str:
+    """What git says about this checkout; empty where there is none."""
+    command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def commit() -> str:
+    """With "changed" if the program or the benchmarks differ from it."""
+    paths = ("src", "benchmarks", ":!benchmarks/results")
+    return git("rev-parse", "HEAD") + (" changed" if git("status", "--porcelain", "--", *paths) else "")
+
+
 def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     content = {
         "command": command,
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(seconds, 1),
         "version": __version__,

@@ -1,42 +1,41 @@
 """SmoothFBO's stream learner on real tables, against its own experts, aggregation by BOA and eight models of river.
 
     python -m benchmarks.stream --electricity electricity.csv            # all of it; benchmarks/results/stream.json
+    python -m benchmarks.stream --electricity electricity.csv --resume cases.jsonl    # may be stopped and run again
     python -m benchmarks.stream --quick                                  # four tables, one jump, one event
-    python -m benchmarks.stream --generate 5000000                       # speed and memory on a large generated file
 
 Every method predicts a row before its target is used, from the same features. Tables are cut to their first `ROWS`
-rows, for river's models to `RIVER_ROWS`: they are slow. The tables, and which were held out, are in `stream_tables`.
+rows; bands are judged on all of them. River's models, which are slow, meet the first `RIVER_ROWS` rows of the held-out
+tables. The tables, and which were held out, are in `stream_tables`.
 """
 
 import argparse
-import resource
+import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import measure, stream_rivals
+from benchmarks.stream_generated import EVENTS, JUMPS, NOISES, measure_alarms, measure_event, measure_jump
 from benchmarks.stream_tables import Table, development, held_out
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
 from smoothfbo.stream.learner.learner import Learner
-from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.pipeline import best_reference, run_stream
+from smoothfbo.stream.learner.specification import LEVELS, Specification
+from smoothfbo.stream.pipeline import best_reference
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import new_session
 
 ROWS, RIVER_ROWS = 6_000, 2_000
 LARGE = 1_000  # rows from which the worst ratio counts
+LONG = 5_000  # rows from which the bands count
 RESAMPLES = 500
-JUMPS = tuple((every, size) for every in (500, 2_000, 10_000) for size in (1.0, 5.0))
-EVENT = 3_000
-EVENTS = ("wrong value", "thousandth", "fahrenheit", "wrong target", "target jumps 500 spreads")
-NOISES = ("gaussian", "student", "lognormal")
 
 
-def encoded(table: Table, rows: int, folder: Path) -> tuple[Specification, Rows]:
+def encoded(table: Table, folder: Path, rows: int | None = None) -> tuple[Specification, Rows]:
     """The features that `smoothfbo stream` makes of a table."""
     path = folder / "table.csv"
     table.load().iloc[:rows].to_csv(path, index=False)
@@ -54,117 +53,86 @@ def losses(predictions: np.ndarray, target: np.ndarray, spec: Specification) -> 
     return (predictions != target).astype(float) if spec.is_classification else (predictions - target) ** 2
 
 
-def interval(ours: np.ndarray, other: np.ndarray, length: int = 50) -> tuple[float, float]:
-    """95 % of the ratio of mean losses, by the circular block bootstrap (Politis & Romano 1992)."""
+def resampled(ours: np.ndarray, other: np.ndarray, length: int = 50) -> list[float]:
+    """Ratios of mean losses by the circular block bootstrap (Politis & Romano 1992)."""
     random, rows = np.random.default_rng(0), len(ours)
     length = max(min(length, rows // 10), 1)
     starts = random.integers(0, rows, (RESAMPLES, -(-rows // length)))
     index = ((starts[:, :, None] + np.arange(length)) % rows).reshape(RESAMPLES, -1)
-    ratios = ours[index].mean(axis=1) / np.maximum(other[index].mean(axis=1), 1e-300)
+    return (ours[index].mean(axis=1) / np.maximum(other[index].mean(axis=1), 1e-300)).tolist()
+
+
+def interval(ratios: Any) -> tuple[float, float]:
+    """95 % of resampled ratios."""
     low, high = np.quantile(ratios, (0.025, 0.975))
     return float(low), float(high)
 
 
-def measure_table(table: Table, kind: str, rows: int, river_rows: int, folder: Path) -> dict[str, Any]:
-    spec, data = encoded(table, rows, folder)
+def measure_table(table: Table, kind: str, rows: int, folder: Path) -> dict[str, Any]:
+    """Errors on the first `rows` rows, and how many targets lie in the bands on all of them."""
+    is_short = table.task == "classification" or rows < ROWS
+    spec, data = encoded(table, folder, rows if is_short else None)
     begin = time.perf_counter()
     outcome = Learner(spec).process(data)
     seconds = time.perf_counter() - begin
+    predictions, target = outcome.predictions[:, :rows], data.target[:rows]
     names = ("smoothfbo", *spec.reference_names)
-    all_losses = losses(outcome.predictions, data.target, spec)
+    all_losses = losses(predictions, target, spec)
     errors = dict(zip(names, all_losses.mean(axis=1).tolist(), strict=True))
     best = best_reference(errors) or ""
     case: dict[str, Any] = {
-        "table": table.name, "kind": kind, "task": table.task, "rows": len(data.target), "features": spec.features,
+        "table": table.name, "kind": kind, "task": table.task, "rows": len(target), "features": spec.features,
         "seconds": seconds, "best": best, "errors": errors, "ratio": errors["smoothfbo"] / errors[best],
     }  # fmt: skip
-    case["low"], case["high"] = interval(all_losses[0], all_losses[names.index(best)])
-    count = len(spec.expert_names)
-    outputs = outcome.predictions[1 : count + 1]
+    case["error_of_first_rows"] = float(losses(predictions[:1, :RIVER_ROWS], target[:RIVER_ROWS], spec).mean())
+    case["resampled"] = resampled(all_losses[0], all_losses[names.index(best)])
+    case["low"], case["high"] = interval(case["resampled"])
     if not spec.is_classification:  # the scores of the experts, which BOA needs for classes, are not kept
-        mixed = stream_rivals.bernstein(outputs, data.target)
-        boa = losses(np.concatenate([outcome.predictions[:1], mixed[None]]), data.target, spec)
-        case["boa"] = float(boa[1].mean())
+        experts = predictions[1 : len(spec.expert_names) + 1]
+        mixed, without = stream_rivals.bernstein(experts, target), stream_rivals.bernstein(experts[1:], target)
+        boa = losses(np.stack([predictions[0], mixed, without]), target, spec)
+        case["boa"], case["boa_without_learned_memory"] = boa[1:].mean(axis=1).tolist()
         case["ratio_to_boa"] = errors["smoothfbo"] / case["boa"]
-        case["boa_low"], case["boa_high"] = interval(boa[0], boa[1])
-        without = stream_rivals.bernstein(outputs[1:], data.target)
-        case["boa_without_learned_memory"] = float(losses(without[None], data.target, spec)[0].mean())
-    if river_rows:
-        here = slice(0, min(river_rows, len(data.target)))
-        ours = losses(outcome.predictions[:1, here], data.target[here], spec)[0].mean()
-        case["river"] = stream_rivals.river_errors(data.features[here], data.target[here], spec.is_classification)
-        case["river_best"] = min(case["river"], key=case["river"].__getitem__)
-        case["ratio_to_river"] = float(ours) / max(case["river"][case["river_best"]], 1e-300)
-        case["river_rows"] = len(data.target[here])
+        case["boa_resampled"] = resampled(boa[0], boa[1])
+        case["boa_low"], case["boa_high"] = interval(case["boa_resampled"])
+    if outcome.bands is not None:
+        case |= covered(outcome.bands, data.target)
     return case
 
 
-def generated(features: np.ndarray, target: np.ndarray, **options: Any) -> tuple[tuple[str, ...], Any]:
-    """The learner's outcome on numbers alone, without lags."""
-    spec = Specification(features=features.shape[1], outputs=1, is_classification=False, windows=(4, 16, 64), **options)
-    outcome = Learner(spec).process(Rows(features, target, np.r_[np.nan, target[:-1]]))
-    return ("smoothfbo", *spec.reference_names), outcome
+def covered(bands: np.ndarray, target: np.ndarray) -> dict[str, Any]:
+    """Per cent of the targets in every band, among the rows whose bands have a width.
 
-
-def measure_jump(every: int, size: float) -> dict[str, Any]:
-    """Five coefficients are drawn anew, `size` times as large as the noise."""
-    random, rows = np.random.default_rng(0), max(4 * every, 8_000)
-    x = random.normal(size=(rows, 5))
-    weights = np.repeat(size * random.normal(size=(rows // every, 5)), every, axis=0)
-    y = (x * weights).sum(axis=1) + random.normal(size=rows)
-    names, outcome = generated(x, y)
-    squares = (outcome.predictions - y) ** 2
-    errors = dict(zip(names, np.nanmean(squares, axis=1).tolist(), strict=True))
-    best = best_reference(errors) or ""
-    after = np.mean([squares[0, at + 64 : at + 128].mean() for at in range(every, rows, every)])
+    A target that is the same in every row is met exactly, and its band is one number: what covers it at all covers it
+    always, and no band could cover it half of the time.
+    """
+    counts = ~np.isnan(target) & ~np.isnan(bands).any(axis=(1, 2))
+    has_width = counts & (bands[:, -1, 1] > bands[:, -1, 0])
+    inside = (bands[:, :, 0] <= target[:, None]) & (target[:, None] <= bands[:, :, 1])
     return {
-        "jumps every": every, "size": size, "best": best, "ratio": errors["smoothfbo"] / errors[best],
-        "learned_memory": errors["learned_memory"] / errors[best], "error_64_to_128_rows_after": float(after),
-    }  # fmt: skip
-
-
-def measure_event(event: str) -> dict[str, Any]:
-    """Three features, of which the first has an excess error of 4 if it is lost; the noise has variance 0.01."""
-    random, rows = np.random.default_rng(0), 6_000
-    x = random.normal(size=(rows, 3)) * [1, 5, 1] + [10, 20, 0]
-    y = 2 * (x[:, 0] - 10) + 0.2 * (x[:, 1] - 20) + 0.5 * x[:, 2] + 0.1 * random.normal(size=rows)
-    scored = np.ones(rows, bool)
-    if event == "wrong value":
-        x[EVENT, 0] = -9999
-    elif event == "wrong target":
-        y[EVENT], scored[EVENT] = -9999, False
-    elif event == "thousandth":
-        x[EVENT:, 0] /= 1000
-    elif event == "fahrenheit":
-        x[EVENT:, 0] = 32 + 1.8 * x[EVENT:, 0]
-    else:
-        y[EVENT:] += 500 * y[:EVENT].std()
-    _, outcome = generated(x, y)
-    excess = (outcome.predictions[0] - y) ** 2 - 0.01
-    spans = {"2 to 64": (2, 64), "64 to 500": (64, 500), "500 to 1200": (500, 1_200), "1200 to 3000": (1_200, 3_000)}
-    return {"event": event} | {
-        f"excess of rows {name} after": float(excess[EVENT + a : EVENT + b].mean()) for name, (a, b) in spans.items()
+        "covered": (100 * inside[has_width].mean(axis=0)).tolist(),
+        "covered_rows": int(has_width.sum()),
+        "rows_without_width": int((counts & ~has_width).sum()),
     }
 
 
-def measure_alarms(noise: str, rows: int) -> dict[str, Any]:
-    """Changes that are reported where there are none."""
-    random = np.random.default_rng(0)
-    x = random.normal(size=(rows, 3))
-    draws = {
-        "gaussian": random.normal(size=rows), "student": random.standard_t(3, rows),
-        "lognormal": random.lognormal(size=rows),
-    }  # fmt: skip
-    y = x @ [1.0, 0.5, 0.0] + draws[noise]
-    _, outcome = generated(x, y)
-    squares = np.nan_to_num((outcome.predictions[0] - y) ** 2)
-    detector, alarms = ChangeDetector(), []
-    for number, weights in enumerate(outcome.weights):
-        memory = effective_memory(weights, number)
-        place = detector.update(memory, float(squares[16 * number : 16 * number + 16].mean()))
-        if place is not None:
-            alarms.append(16 * place + 1)
-    return {"noise": noise, "rows": rows, "alarms": len(alarms), "at": alarms}
+def measure_river(table: Table, rows: int, folder: Path) -> dict[str, Any]:
+    spec, data = encoded(table, folder, rows)
+    return {"errors": stream_rivals.river_errors(data.features, data.target, spec.is_classification)}
+
+
+def with_river(case: dict[str, Any], river: dict[str, float]) -> dict[str, Any]:
+    best = min(river, key=river.__getitem__)
+    ratio = case["error_of_first_rows"] / max(river[best], 1e-300)
+    return case | {"river": river, "river_best": best, "ratio_to_river": ratio}
+
+
+def only_river(electricity: Path | None, resume: Path) -> None:
+    """Of the held-out tables, the cheap ones first."""
+    resumed = Resumed(resume)
+    with tempfile.TemporaryDirectory() as folder:
+        for table in sorted(held_out(electricity), key=lambda table: table.task != "regression"):
+            resumed.get(f"river: {table.name}", lambda t=table: measure_river(t, RIVER_ROWS, Path(folder)))
 
 
 def geometric(values: list[float]) -> float:
@@ -172,61 +140,84 @@ def geometric(values: list[float]) -> float:
 
 
 def ratios_of(cases: list[dict[str, Any]], title: str) -> list[measure.Ratio]:
-    """The lines of a set of tables."""
-    lines = []
-    values = [case["ratio"] for case in cases]
-    what = f"{title}: {len(cases)} tables"
-    lines.append(
-        measure.Ratio(what, "SmoothFBO", "best fixed expert", geometric(values), min(values), max(values), "≤ 0.97")
-    )
-    large = [case["ratio"] for case in cases if case["rows"] >= LARGE]
+    """The lines of a set of tables; ranges are 95 % intervals over resampled rows."""
+    what, lines = f"{title}: {len(cases)} tables", []
+    low, high = interval([geometric(values) for values in zip(*(case["resampled"] for case in cases), strict=True)])
+    mean = geometric([case["ratio"] for case in cases])
+    lines.append(measure.Ratio(what, "SmoothFBO", "best fixed expert", mean, low, high, "≤ 0.97"))
+    large = [case for case in cases if case["rows"] >= LARGE]
     if large:
-        lines.append(
-            measure.Ratio(
-                f"{title}: worst of {len(large)} with 1,000 rows",
-                "SmoothFBO",
-                "best fixed expert",
-                max(large),
-                min(large),
-                max(large),
-                "≤ 1.03",
-            )
-        )
-    for key, name, goal in (
-        ("ratio_to_boa", "BOA on the same experts", "≤ 0.99"),
-        ("ratio_to_river", "best of eight river models", "≤ 1.0"),
-    ):
-        found = [case[key] for case in cases if key in case]
-        if found:
-            lines.append(
-                measure.Ratio(
-                    f"{title}: {len(found)} tables", "SmoothFBO", name, geometric(found), min(found), max(found), goal
-                )
-            )
+        worst = max(large, key=lambda case: case["ratio"])
+        what = f"{title}: worst of {len(large)} with 1,000 rows ({worst['table']})"
+        values = worst["ratio"], worst["low"], worst["high"]
+        lines.append(measure.Ratio(what, "SmoothFBO", "best fixed expert", *values, "≤ 1.03"))
+    mixed = [case for case in cases if "boa" in case]
+    low, high = interval([geometric(values) for values in zip(*(case["boa_resampled"] for case in mixed), strict=True)])
+    mean = geometric([case["ratio_to_boa"] for case in mixed])
+    what = f"{title}: {len(mixed)} tables"
+    lines.append(measure.Ratio(what, "SmoothFBO", "BOA on the same experts", mean, low, high, "≤ 0.99"))
+    found = [case["ratio_to_river"] for case in cases if "ratio_to_river" in case]
+    if found:
+        what, mean = f"{title}: {len(found)} tables (range over tables)", geometric(found)
+        name = "best of eight river models"
+        lines.append(measure.Ratio(what, "SmoothFBO", name, mean, min(found), max(found), "≤ 1.0"))
+    long = [case for case in cases if case.get("covered_rows", 0) >= LONG]
+    if long:
+        off = [max(abs(a - 100 * b) for a, b in zip(case["covered"], LEVELS, strict=True)) for case in long]
+        what = f"{title}: bands of {len(long)} tables with 5,000 rows, points off"
+        lines.append(measure.Ratio(what, "SmoothFBO", "", max(off), min(off), max(off), "≤ 1.0"))
     return lines
 
 
-def run(quick: bool, electricity: Path | None = None) -> measure.Result:
-    cases: list[dict[str, Any]] = []
+class Resumed:
+    """Cases that are done, one a line of a file. Those of the learner count only for the source that made them."""
+
+    def __init__(self, path: Path | None):
+        self.path, self.done = path, {}
+        if path is not None and path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                self.done |= json.loads(line)
+
+    def get(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if key not in self.done:
+            begin = time.perf_counter()
+            self.done[key] = compute() | {"measured_in": time.perf_counter() - begin}
+            if self.path is not None:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({key: self.done[key]}) + "\n")
+        print(key.rpartition(": ")[2], _line(self.done[key]), flush=True)
+        return self.done[key]
+
+
+def run(
+    quick: bool, electricity: Path | None = None, resume: Path | None = None, rivals: bool = True
+) -> measure.Result:
     tables = [(table, "development") for table in development(electricity)]
     tables += [(table, "held out") for table in held_out(electricity)]
     if quick:
         tables = [pair for pair in tables if pair[0].name in ("trump approval", "sunspots", "Nile", "breast cancer")]
-    with tempfile.TemporaryDirectory() as folder:
-        for table, kind in tables:
-            rows, river_rows = (800, 0) if quick else (ROWS, RIVER_ROWS)
-            cases.append(measure_table(table, kind, rows, river_rows, Path(folder)))
-            print(_line(cases[-1]), flush=True)
+    resumed, rows = Resumed(resume), 800 if quick else ROWS
+    source = measure.git("rev-parse", "HEAD:src/smoothfbo") + measure.git("status", "--porcelain", "--", "src")
+    cases: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
-    for every, size in JUMPS[:1] if quick else JUMPS:
-        others.append(measure_jump(every, size))
-        print(others[-1], flush=True)
-    for event in EVENTS[:1] if quick else EVENTS:
-        others.append(measure_event(event))
-        print(others[-1], flush=True)
-    for noise in NOISES[:1] if quick else NOISES:
-        others.append(measure_alarms(noise, 5_000 if quick else 50_000))
-        print(others[-1], flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for table, kind in tables:
+            key = f"{source}, {rows} rows: {kind}, {table.name}"
+            cases.append(resumed.get(key, lambda t=table, k=kind: measure_table(t, k, rows, folder)))
+        for every, size in JUMPS[:1] if quick else JUMPS:
+            key = f"{source}: jumps every {every} of {size}"
+            others.append(resumed.get(key, lambda e=every, s=size: measure_jump(e, s)))
+        for event in EVENTS[:1] if quick else EVENTS:
+            others.append(resumed.get(f"{source}: {event}", lambda e=event: measure_event(e)))
+        stationary = 5_000 if quick else 50_000
+        for noise in NOISES[:1] if quick else NOISES:
+            key = f"{source}: {stationary} rows, {noise}"
+            others.append(resumed.get(key, lambda n=noise: measure_alarms(n, stationary)))
+        for number, (table, kind) in enumerate(tables if rivals and not quick else []):
+            if kind == "held out":
+                river = resumed.get(f"river: {table.name}", lambda t=table: measure_river(t, RIVER_ROWS, folder))
+                cases[number] = with_river(cases[number], river["errors"])
     return summarise(cases, others)
 
 
@@ -238,18 +229,21 @@ def summarise(cases: list[dict[str, Any]], others: list[dict[str, Any]]) -> meas
     for case in others:
         if "jumps every" in case:
             what = f"jumps every {case['jumps every']} rows, size {case['size']:g}"
-            lines.append(_single(what, case["ratio"], "≤ 1.0", "best fixed expert"))
+            values = case["ratio"], min(case["ratios"]), max(case["ratios"])
+            lines.append(measure.Ratio(what, "SmoothFBO", "best fixed expert", *values, "≤ 1.0"))
+            lines.append(_single(f"{what}: rows until recovered", case["recovered_after"], "≤ 64"))
         if "event" in case:
             excess = case["excess of rows 500 to 1200 after"]
             lines.append(_single(f"{case['event']}: excess after 500 rows", excess, "≤ 0.1"))
         if "noise" in case:
             what = f"false alarms, {case['rows']:,} rows, {case['noise']}"
             lines.append(_single(what, float(case["alarms"]), "≤ 1"))
-    return measure.Result(lines, [*cases, *others])
+    kept = [{key: value for key, value in case.items() if "resampled" not in key} for case in (*cases, *others)]
+    return measure.Result(lines, kept)
 
 
-def _single(what: str, value: float, goal: str, reference: str = "") -> measure.Ratio:
-    return measure.Ratio(what, "SmoothFBO", reference, value, value, value, goal)
+def _single(what: str, value: float, goal: str) -> measure.Ratio:
+    return measure.Ratio(what, "SmoothFBO", "", value, value, value, goal)
 
 
 def charts(result: measure.Result) -> list[Any]:
@@ -258,11 +252,11 @@ def charts(result: measure.Result) -> list[Any]:
 
 
 def _line(case: dict[str, Any]) -> str:
-    text = f"{case['table']} ({case['kind']}, {case['rows']} rows): {case['ratio']:.3f}"
-    text += f" [{case['low']:.3f}, {case['high']:.3f}] of {case['best']}"
-    for key, name in (("ratio_to_boa", "BOA"), ("ratio_to_river", f"river {case.get('river_best')}")):
-        text += f", {case[key]:.3f} of {name}" if key in case else ""
-    return text
+    shown = ("ratio", "low", "high", "best", "ratio_to_boa", "covered", "recovered_after", "alarms", "measured_in")
+    parts = {key: case[key] for key in shown if key in case} or case
+    parts |= {key: value for key, value in case.items() if key.startswith("excess")}
+    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in parts.items()}
+    return ", ".join(f"{key}: {value}" for key, value in rounded.items())
 
 
 def generate(path: Path, rows: int) -> None:
@@ -281,34 +275,25 @@ def generate(path: Path, rows: int) -> None:
             pa_csv.write_csv(pa.table(columns), file, pa_csv.WriteOptions(include_header=start == 0))
 
 
-def speed(rows: int) -> None:
-    from smoothfbo.stream.folder import StreamFolder
-
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        generate(folder / "generated.csv", rows)
-        with StreamFolder(folder) as sink:
-            results = run_stream(StreamConfig(str(folder / "generated.csv"), "y"), sink)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    print(f"{results.rows:,} rows: {results.rows_per_second:,.0f} rows/s, {memory:.2f} GiB resident")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--electricity", type=Path, help="the CSV file of the electricity table (Harries 1999)")
+    parser.add_argument("--resume", type=Path, help="a file of finished cases, which is read and continued")
     parser.add_argument("--quick", action="store_true", help="few and short tables; nothing is written")
-    parser.add_argument("--generate", type=int, help="only the speed, on a generated table of so many rows")
+    parser.add_argument("--without-river", action="store_true", help="without river's models; nothing is written")
+    parser.add_argument("--only-river", action="store_true", help="river's models alone, into the file of --resume")
     arguments = parser.parse_args()
-    if arguments.generate:
-        speed(arguments.generate)
+    if arguments.only_river:
+        only_river(arguments.electricity, arguments.resume)
         return
     from benchmarks.__main__ import show
 
     begin = time.perf_counter()
-    result = run(arguments.quick, arguments.electricity)
-    if not arguments.quick:
+    result = run(arguments.quick, arguments.electricity, arguments.resume, not arguments.without_river)
+    if not arguments.quick and not arguments.without_river:
         command = "python -m benchmarks.stream --electricity electricity.csv"
-        measure.write("stream", result, command=command, seconds=time.perf_counter() - begin)
+        seconds = sum(case.get("measured_in", 0) for case in result.cases) or time.perf_counter() - begin
+        measure.write("stream", result, command=command, seconds=seconds)
     show("stream", result)
 
 

@@ -34,6 +34,14 @@ def _river(name: str) -> Callable[[], Any]:
     return load
 
 
+def _solar_flares() -> Any:
+    """The number of common flares within a day."""
+    import pandas as pd
+    from river import datasets
+
+    return pd.DataFrame([{**x, "target": y["c-class-flares"]} for x, y in datasets.SolarFlare()])
+
+
 def _sp500() -> Any:
     import gzip
     from importlib.resources import files
@@ -107,12 +115,18 @@ def development(electricity: Path | None) -> list[Table]:
         Table("phishing", "target", _river("Phishing"), task="classification"),
         Table("bananas", "target", _river("Bananas"), task="classification"),
         Table("sunspots", "SUNACTIVITY", _statsmodels("sunspots"), (11,), ignore=("YEAR",)),
+        Table("voters: age", "age", _statsmodels("anes96")),
+        Table("voters: vote", "vote", _statsmodels("anes96"), task="classification"),
+        Table("school scores", "NABOVE", _statsmodels("star98"), ignore=("NBELOW",)),
+        Table("solar flares", "target", _solar_flares),
     ]
     if electricity is not None:
         tables += [
             Table("electricity: nswprice", "nswprice", _electricity(electricity), (48,)),
             Table("electricity: nswdemand", "nswdemand", _electricity(electricity), (48,)),
             Table("electricity: class", "class", _electricity(electricity), (48,), task="classification"),
+            Table("electricity: nswprice, later", "nswprice", _electricity(electricity, 6_000), (48,)),
+            Table("electricity: class, later", "class", _electricity(electricity, 6_000), (48,), task="classification"),
         ]
     return tables
 

@@ -103,9 +103,11 @@ class Rules:
         self.x, self.finite = np.where(finite[:, None], x, 0), finite
         return np.stack([w @ self.x for w in self.used])
 
-    def learn(self, p, y):
+    def learn(self, p, y, allowed=np.inf):
+        """Errors above `allowed` weigh less."""
         for i, size in ((0, np.abs), (1, np.square)):
-            r = np.where(self.finite, (p[i] - self.x) @ (2 * (p[i] - y)), 0)
+            weight = min(1, allowed / max(np.sqrt(np.sum((p[i] - y) ** 2)), 1e-300))
+            r = np.where(self.finite, weight * (p[i] - self.x) @ (2 * (p[i] - y)), 0)
             self.squares[i] = self.retention * self.squares[i] + r**2
             self.largest[i] = np.maximum(self.retention * self.largest[i], size(r))
             penalty = self.rates() * r**2 if i == 0 else 0
@@ -144,13 +146,13 @@ def aggregate(experts, targets, known, block):
                 stacks.append(p[0] + np.clip(c @ d, 0.3 * d.min(), 0.3 * d.max()))
             candidates = np.concatenate([p, stacks])
         q = second.mix(candidates)
-        out.append((q[0] + q[1]) / 2)
+        out.append(q.mean(axis=0))
         if known[t]:
             error = np.sqrt(np.sum((p[0] - targets[t]) ** 2))
             allowed = np.inf if rules.rows < 8 else 3 * np.sqrt(rules.scale)
             if columns == 1:
                 within.append((d, (targets[t] - p[0])[0], min(1, allowed / max(error, 1e-300))))
-            rules.learn(p, targets[t])
+            rules.learn(p, targets[t], allowed * 5 / 3)
             second.learn(q, targets[t])
         if columns == 1 and t % block == block - 1:
             for i in range(2):

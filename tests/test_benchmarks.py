@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from benchmarks import hypergradients, ridge, study, workers
+from benchmarks import hypergradients, ridge, stream_page, study, workers
 from smoothfbo.harness.methods import find
 from smoothfbo.online import start
 from smoothfbo.studies.cartpole import program as cartpole
@@ -110,3 +110,15 @@ def test_the_model_of_workers_is_its_formula(number, slots, seconds):
     """1 + ⌈4/W⌉ · max(1, W/K) · (2 + 2·10/2) + 8·10/10."""
     costs = workers.Costs(start=1.0, block=2.0, round=0.5, measuring=0.1)
     assert workers.predict(costs, lanes=8, rounds=10, blocks=4, workers=number, slots=slots) == seconds
+
+
+def test_the_page_of_drifting_tables_says_what_is_stored():
+    content = stream_page.stored()
+    text = (Path(__file__).parents[1] / "docs" / "stream.md").read_text(encoding="utf-8")
+    missing = [line for table in stream_page.page(content) for line in table if line not in text]
+    assert not missing
+    alone, added = stream_page.learned_memory(content)
+    assert f"Alone its error is {alone:.2f} times" in text
+    assert f"has {added:.4f} of the error without it" in text
+    assert len(content["commit"]) == 40  # a clean one
+    assert content["command"] in text

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+    from smoothfbo.stream.groups.estimators import SeriesClassifier, SeriesRegressor
     from smoothfbo.views.plots import plot
 
 __version__ = "1.0.0"
@@ -78,6 +79,8 @@ __all__ = [
     "Round",
     "RunState",
     "Samples",
+    "SeriesClassifier",
+    "SeriesRegressor",
     "SingleLoop",
     "State",
     "Storm",
@@ -108,6 +111,7 @@ _HOME = {
         "adaptive": ("adaptive_steps",),
         "batching": ("batched",),
         "stream.estimators": ("StreamClassifier", "StreamRegressor"),
+        "stream.groups.estimators": ("SeriesClassifier", "SeriesRegressor"),
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
         "hypergradients": (
             "AbstractEstimator",

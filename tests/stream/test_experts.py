@@ -84,6 +84,31 @@ def test_the_ladder_is_fitted_after_every_row(outcome):
     np.testing.assert_array_equal(season[8:], x[8:, 2])
 
 
+def test_one_expert_begins_again_when_the_data_change():
+    random = np.random.default_rng(3)
+    x = random.normal(size=(8 * 14, 3))
+    y = np.where(np.arange(len(x)) < 8 * 8, 4.0, -4.0) * x[:, 0] + 0.3 * random.normal(size=len(x))
+    previous = np.r_[np.nan, y[:-1]]
+    predictions = Learner(SPEC).process(Rows(x, y, previous)).predictions
+    names = ("smoothfbo", *SPEC.reference_names)
+    compared = [names.index(name) for name in ("since_change", "last_block", "forgetting_2", "forgetting_4")]
+    losses, begins = np.zeros(4), [0]
+    for start in range(8, len(x), 8):
+        here = slice(start, start + 8)
+        losses = losses / 2 + ((predictions[compared, here] - y[here]) ** 2).sum(axis=1) / y[:start].var()
+        if losses[0] > 1.5 * losses[1:].min():
+            losses, begins = np.zeros(4), [*begins, start]
+    assert begins[1:2] == [8 * 8]
+    start = len(x) - 8
+    z = np.c_[(x - x[:start].mean(axis=0)) / x[:start].std(axis=0), np.ones(len(x))]
+    goal, ones = (y - y[:start].mean()) / y[:start].std(), np.ones(len(x))
+    past = slice(begins[-1], start)
+    expected = reference.row_by_row(z[start:], goal[start:], ones[start:], z[past], goal[past], ones[past], 0.1)
+    np.testing.assert_allclose(
+        predictions[compared[0], start:], expected * y[:start].std() + y[:start].mean(), rtol=1e-6
+    )
+
+
 def test_random_features_are_a_ridge_regression_that_forgets():
     random = np.random.default_rng(3)
     columns, rows, blocks = 2, 6, 30
@@ -145,6 +170,7 @@ def test_a_far_target_counts_when_it_stays():
     first, _ = observe_target(empty_target_range(), jnp.asarray([0.0, 1, 2, 3]))
     lone = plausible(first, jnp.asarray([1.0, -9999, 2, jnp.nan]))
     np.testing.assert_array_equal(lone.counts, [True, False, True, False])
+    assert plausible(first, jnp.asarray([100.0])).counts.all()  # a range of one block says little
     after, found = observe_target(first, jnp.asarray([1.0, 2, 1, 900]))
     np.testing.assert_array_equal(found.counts, [True, True, True, False])
     found = plausible(after, jnp.asarray([901.0, jnp.nan, 1, 902]))

@@ -14,11 +14,11 @@ from smoothfbo.errors import UsageError
 from smoothfbo.stream import folder as stream_folder
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.groups import pipeline
-from smoothfbo.stream.groups.changes import ChangeDetectors, effective_memories
+from smoothfbo.stream.groups.changes import ChangeDetectors
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners
 from smoothfbo.stream.groups.records import series_table
-from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
+from smoothfbo.stream.learner.changes import ChangeDetector, effective_memories, effective_memory
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.pipeline import run_stream

@@ -91,6 +91,13 @@ def test_the_column_is_as_good_as_before_after_500_rows(event):
     assert excess(outcome, y, EVENT + 920, method="rolling_ridge") < 0.1  # the wrong values have left its window
 
 
+@pytest.mark.parametrize("row", [EVENT, EVENT + 5, EVENT + 15])  # the first of a block, one inside, the last
+def test_the_row_after_a_wrong_target_is_predicted_without_it(row):
+    x, y = stream()
+    y[row] = -9999
+    assert excess(process(x, y), y, row + 1, row + 32) < 0.1
+
+
 @pytest.mark.parametrize("size", [3, 8])
 def test_a_real_move_is_followed_at_once(size):
     x, y = stream()

@@ -12,8 +12,8 @@ import numpy as np
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.frames import FrameEncoder
 from smoothfbo.stream.learner import files
+from smoothfbo.stream.learner.coefficients import LinearFit
 from smoothfbo.stream.learner.learner import Learner, Outcome
-from smoothfbo.stream.learner.single import LinearFit
 from smoothfbo.stream.learner.specification import LEVELS, Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.rows import Rows
@@ -32,7 +32,7 @@ except ImportError as error:
 LEAST_DOUBT = 1e-6  # a part of every probability that is the same for all classes
 
 
-class _StreamEstimator(BaseEstimator, ABC):
+class StreamEstimator(BaseEstimator, ABC):
     """What regression and classification share. Options are those of `LearnerOptions`, which checks them at the start.
 
     There is no horizon: a row is learnt when it is given, so give it when its target is known.
@@ -116,7 +116,7 @@ class _StreamEstimator(BaseEstimator, ABC):
             return None if self._is_classification else 0.0
         return self._one(self._row(x))
 
-    def _one(self, row: np.ndarray) -> Any:
+    def _one(self, row: Any) -> Any:
         return self._decode(self._outcome(row))[0].item()
 
     def learn_many(self, X: Any, y: Any, w: Any = None) -> Any:
@@ -215,14 +215,14 @@ class _StreamEstimator(BaseEstimator, ABC):
                 f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
             )
 
-    def _checked(self, X: Any) -> np.ndarray:
+    def _checked(self, X: Any) -> Any:
         if self.encoder_ is not None and hasattr(X, "columns"):
             validate_data(self, X, reset=False, skip_check_array=True)
             return self._encoded(X)
         checked: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         return checked
 
-    def _checked_rows(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """Numbers and targets; text columns of a data frame are encoded."""
         is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
         if not self._is_started:
@@ -238,7 +238,7 @@ class _StreamEstimator(BaseEstimator, ABC):
     def _encoded(self, frame: Any) -> np.ndarray:
         return _finite(self.encoder_.frame(frame), "the data frame")  # pyright: ignore[reportOptionalMemberAccess]
 
-    def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
+    def _row(self, x: Mapping[Any, Any]) -> Any:
         """The features of a mapping in a fixed order: that of the first frame, or sorted; what is missing is NaN."""
         if vars(self).get("features_") is None:
             if hasattr(self, "feature_names_in_"):
@@ -257,7 +257,7 @@ class _StreamEstimator(BaseEstimator, ABC):
             raise ValueError(f"Features must be numbers, or text from the first row on, got {dict(x)!r}.") from error
         return _finite(row, dict(x))
 
-    def _learn(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> None:
+    def _learn(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> None:
         if weight is not None and not ((weight >= 0) & (weight < np.inf)).all():
             raise ValueError(f"Weights must be finite and not negative, got {weight[~(weight >= 0)][:1]}.")
         if not self._is_started:
@@ -269,7 +269,7 @@ class _StreamEstimator(BaseEstimator, ABC):
         self.previous_ = float(known[-1])
 
     def _start(self, X: np.ndarray) -> None:
-        options = LearnerOptions(**self.get_params())
+        options = LearnerOptions(**self._options())
         spec = Specification(
             features=X.shape[1],
             outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
@@ -277,18 +277,25 @@ class _StreamEstimator(BaseEstimator, ABC):
             with_references=False,
             **options.learner_options,
         )
-        self.learner_ = Learner(spec)
-        self.previous_: float | None = None
+        self.learner_ = self._new_learner(spec)
+        self.previous_: Any = None
         self.encoder_ = vars(self).get("encoder_")
         self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
         self.features_ = vars(self).get("features_")
         if self.features_ is not None and all(isinstance(name, str) for name in self.features_):
             self.feature_names_in_ = np.array(self.features_, dtype=object)
 
-    def _outcome(self, X: np.ndarray) -> Outcome:
+    def _new_learner(self, spec: Specification) -> Any:
+        return Learner(spec)
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters that are options of the learner."""
+        return self.get_params()
+
+    def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         unknown = np.full(len(X), np.nan)
         previous = np.full(len(X), np.nan if self.previous_ is None else self.previous_)
-        return self.learner_.predict(Rows(X, unknown, previous))
+        return self.learner_.predict(Rows(X, unknown, previous), with_bands)
 
     @abstractmethod
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
@@ -309,7 +316,7 @@ def _finite(values: np.ndarray, source: object) -> np.ndarray:
     return values
 
 
-class StreamRegressor(RegressorMixin, _StreamEstimator):
+class StreamRegressor(RegressorMixin, StreamEstimator):
     """Regression on a drifting stream: a linear fit whose memory is learnt by SmoothFBO.
 
     Parameters
@@ -347,7 +354,7 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
         if level not in LEVELS:
             raise ValueError(f"`level` must be one of {', '.join(map(str, LEVELS))}, got {level!r}.")
         self._require_started()
-        bands: Any = self._outcome(self._checked(X)).bands
+        bands: Any = self._outcome(self._checked(X), with_bands=True).bands
         return bands[:, LEVELS.index(level)]
 
     def _of_classes(self, values: np.ndarray, first: float) -> Any:
@@ -355,7 +362,7 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
         return values[0]
 
 
-class StreamClassifier(ClassifierMixin, _StreamEstimator):
+class StreamClassifier(ClassifierMixin, StreamEstimator):
     """Classification on a drifting stream, by a linear fit to the classes' indicators whose memory is learnt.
 
     Parameters

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -109,13 +110,18 @@ class StreamFolder:
 
 
 class TableWriter:
-    """A Parquet file to which tables of any size are appended; it appears, complete, when it is closed."""
+    """A Parquet file to which tables of any size are appended; it appears, complete, when it is closed.
+
+    It is written by a thread of its own, while the next rows are learnt.
+    """
 
     def __init__(self, path: Path):
         self.path, self._partial = path, store.partial_path(path)
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._rows = 0  # that wait
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None  # the tables before, at most one at a time
 
     def write(self, table: pa.Table) -> None:
         self._waiting.append(table)
@@ -126,14 +132,18 @@ class TableWriter:
     def close(self) -> None:
         try:
             self._write_waiting()
+            self._wait()
             if self._writer is not None:
                 self._writer.close()
                 store.publish(self._partial, self.path)
         except OSError as error:
             raise self._fault(error) from error
+        finally:
+            self._thread.shutdown()
 
     def drop(self) -> None:
         """Give the file up."""
+        self._thread.shutdown()
         with contextlib.suppress(OSError):  # a full disk, perhaps: what is given up need not be written
             if self._writer is not None:
                 self._writer.close()
@@ -144,14 +154,20 @@ class TableWriter:
             return
         try:
             table = pa.concat_tables(self._waiting)
+            self._wait()
             if self._writer is None:
                 # Numbers hardly repeat: dictionaries would cost time and save nothing.
                 text: Any = [field.name for field in table.schema if pa.types.is_string(field.type)]
                 self._writer = pq.ParquetWriter(self._partial, table.schema, use_dictionary=text)
-            self._writer.write_table(table)
+            self._writing = self._thread.submit(self._writer.write_table, table)
         except OSError as error:
             raise self._fault(error) from error
         self._waiting, self._rows = [], 0
+
+    def _wait(self) -> None:
+        """Until what was handed over is written."""
+        if self._writing is not None:
+            self._writing.result()
 
     def _fault(self, error: OSError) -> UsageError:
         return UsageError(f"{self.path} cannot be written: {store.reason(error)}.")

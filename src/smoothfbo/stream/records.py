@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from smoothfbo.stream.learner.changes import effective_memory
+from smoothfbo.stream.learner.changes import effective_memories
 from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder
@@ -86,23 +86,18 @@ class BlockRecords:
         return self._table(outcome, means, counts)
 
     def _by_block(self, values: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        starts = np.concatenate([[0], ends[:-1]])
-        return (
-            np.stack([values[:, a:b].sum(axis=1) for a, b in zip(starts, ends, strict=True)], 1)
-            if len(ends)
-            else values[:, :0]
-        )
+        if not len(ends):
+            return values[:, :0]
+        return np.add.reduceat(values[:, : ends[-1]], np.concatenate([[0], ends[:-1]]), axis=1)
 
     def _table(self, outcome: Outcome, means: np.ndarray, counts: np.ndarray) -> pa.Table:
         session = self.session
         block = session.config.rows_per_block
         numbers = np.arange(session.blocks, session.blocks + len(counts))
         delay = session.learner.spec.delay  # the losses of a block are known so much later
-        memories = []
-        for number, weights, loss in zip(numbers.tolist(), outcome.weights, means[0], strict=True):
-            memory = effective_memory(weights, number)
-            memories.append(memory)
-            place = session.detector.update(memory, float(loss))
+        memories = effective_memories(outcome.weights, numbers)
+        for number, memory, loss in zip(numbers.tolist(), memories.tolist(), means[0].tolist(), strict=True):
+            place = session.detector.update(memory, loss)
             if place is not None:
                 session.changes.append({"row": place * block + 1, "block": place, "seen_in_block": number + delay})
         session.blocks += len(counts)
@@ -110,7 +105,7 @@ class BlockRecords:
             "block": numbers,
             "first_row": numbers * block + 1,
             "known": counts.astype(np.int64),
-            "memory": np.array(memories),
+            "memory": memories,
             "finite": outcome.finite,
         }
         columns |= {f"effect_{k}": outcome.effects[:, k] for k in range(outcome.effects.shape[1])}

@@ -10,13 +10,6 @@ EIGHT = 8  # blocks before one, whose mean loss it is compared with
 FIELDS = ("block", "highest", "highest_at", "lowest", "quiet", "losses")
 
 
-def effective_memories(weights: np.ndarray, blocks: np.ndarray) -> np.ndarray:
-    """`effective_memory` of many blocks; `blocks` says how many came before each."""
-    available = np.maximum(blocks, 1.0)[:, None]
-    longest = np.append(2.0 ** np.arange(weights.shape[1] - 1), np.inf)
-    return np.exp(np.sum(weights * np.log(np.minimum(longest, available)), axis=1))
-
-
 class ChangeDetectors:
     """One detector for each series, in arrays; `lowest` is NaN while a change is looked for."""
 

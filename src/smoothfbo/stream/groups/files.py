@@ -16,7 +16,7 @@ from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import how_learnt, open_configured, reopen_table
 
-VERSION = 1
+VERSION = 2
 
 
 def new_session(config: StreamConfig) -> tuple[OpenTable, SeriesSession]:
@@ -59,7 +59,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, SeriesSes
         session.read, session.before = content["read"], content["before"]
         session.left_out.count, session.left_out.first = content["left_out"]
         chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
-        session.learners = _learners(Specification(**chosen), arrays)
+        session.learners = learners_of(Specification(**chosen), arrays)
         session.waiting = arrays["waiting"]
         session.encoder.restore_series(content["encoder"], _named("encoder", arrays))
         for name, part in (("sums", session.sums), ("detectors", session.detectors)):
@@ -70,7 +70,8 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, SeriesSes
     return table, session
 
 
-def _learners(spec: Specification, arrays: dict[str, np.ndarray]) -> SeriesLearners:
+def learners_of(spec: Specification, arrays: dict[str, np.ndarray]) -> SeriesLearners:
+    """The learners that `SeriesLearners.arrays` holds."""
     learners = SeriesLearners(spec)
     pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
     for name, old in (("states", learners.states), ("pending.features", learners.pending.features)):

@@ -45,6 +45,12 @@ class SeriesKeys:
         columns = [table[name].take(pa.array(first)).to_pylist() for name in self.by]
         return self.add(list(zip(*columns, strict=True)))[code]
 
+    def known(self, table: pa.Table) -> np.ndarray:
+        """The slot of every row, −1 for a series that has not come yet; nothing is added."""
+        here = SeriesKeys(self.by)
+        codes = here.of(table)
+        return np.array([self._slots.get(name, -1) for name in here.names], np.int64)[codes]
+
     def text(self, slot: int) -> str:
         """A series in words."""
         return ", ".join(self.names[slot])

@@ -14,7 +14,7 @@ from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of
 from smoothfbo.stream.groups.packing import packed
 from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.learner.state import grow
+from smoothfbo.stream.learner.state import with_more_outputs
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import Joined, Segments, join
 
@@ -58,6 +58,12 @@ class SeriesLearners:
         numbers = self.states.shape[1] + self.pending.target.shape[1] * (self.spec.features + 2)
         return 8 * (numbers + (0 if self.bands is None else self.bands.states.shape[1]))
 
+    def arrays(self, series: int) -> dict[str, np.ndarray]:
+        """All that is kept of the first series, so many of them."""
+        kept = {"states": self.states[:series], "kept": self.kept[:series]}
+        kept |= {} if self.bands is None else {"bands": self.bands.states[:series]}
+        return kept | {f"pending.{name}": column[:series] for name, column in self.pending._asdict().items()}
+
     def make_room(self, series: int) -> None:
         """Learners that have learnt nothing, up to so many series; room doubles, so that it is rarely made."""
         have, self.series = len(self.kept), max(self.series, series)
@@ -74,15 +80,15 @@ class SeriesLearners:
             self._make_room_for_classes(int(np.nanmax(rows.target, initial=0)) + 1)
         return self._through(rows, segments, learns=True)
 
-    def predict(self, rows: Rows, segments: Segments) -> SeriesOutcome:
+    def predict(self, rows: Rows, segments: Segments, with_bands: bool = True) -> SeriesOutcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""
-        return self._through(rows, segments, learns=False)
+        return self._through(rows, segments, learns=False, with_bands=with_bands)
 
-    def _through(self, rows: Rows, segments: Segments, learns: bool) -> SeriesOutcome:
+    def _through(self, rows: Rows, segments: Segments, learns: bool, with_bands: bool = True) -> SeriesOutcome:
         self.make_room(int(segments.slots.max(initial=-1)) + 1)
         with ThreadPoolExecutor(_processors()) as workers:
             outcome = _Portion(self, rows, segments, learns).outcome(workers)
-            if self.bands is None:
+            if self.bands is None or not with_bands:
                 return outcome
             bands = self.bands.add(outcome.predictions[0], rows.target, segments, workers, keep=learns)
             return outcome._replace(bands=bands)
@@ -98,7 +104,7 @@ class SeriesLearners:
         new = batch_of(self.spec)
 
         def wider(numbers: Any) -> Any:
-            return packed(grow(old.packing.unpacked(numbers), new.rounds.init()))
+            return packed(with_more_outputs(old.packing.unpacked(numbers), new.rounds.init()))
 
         with double_precision():
             self.states = np.array(jax.jit(lambda states: jax.lax.map(wider, states))(self.states))

@@ -1,14 +1,12 @@
 """What a run over many series carries along: encoder, learners, detectors, and the sums of errors of every series."""
 
-from typing import Any
-
 import numpy as np
 
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.groups.changes import ChangeDetectors, effective_memories
+from smoothfbo.stream.groups.changes import ChangeDetectors
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners, SeriesOutcome
-from smoothfbo.stream.learner.changes import LOOK_BACK
+from smoothfbo.stream.learner.changes import LOOK_BACK, effective_memories
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder, Schema
 from smoothfbo.stream.reading.faults import LeftOut
@@ -181,14 +179,7 @@ class SeriesSession:
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is kept of every series."""
         series = self.series
-        kept: dict[str, Any] = {
-            "states": self.learners.states[:series],
-            "kept": self.learners.kept[:series],
-            "waiting": self.waiting,
-        }
-        if self.learners.bands is not None:
-            kept["bands"] = self.learners.bands.states[:series]
-        kept |= {f"pending.{name}": column[:series] for name, column in self.learners.pending._asdict().items()}
+        kept = self.learners.arrays(series) | {"waiting": self.waiting}
         kept |= {f"encoder.{name}": values for name, values in self.encoder.series_state(series).items()}
         kept |= {f"sums.{name}": values for name, values in vars(self.sums).items()}
         return kept | {f"detectors.{name}": values for name, values in vars(self.detectors).items()}

@@ -2,7 +2,8 @@
 
 Three rules mix the experts by their squared losses. x_k is what expert k says, p what a rule says, y the target, and
 r_k = 2(p − y)·(p − x_k) the linearised regret; sums are discounted by `RETENTION` per row, so that a change of the
-data, or of the target's scale, is forgotten.
+data, or of the target's scale, is forgotten. A row's regrets count with its weight min(1, 5s/|p − y|) (Huber, Annals of
+Mathematical Statistics 35, 1964), so that a few very large errors do not decide which expert is best.
 
 - *Bernstein*: w_k ∝ η_k exp(η_k R_k), R_k = Σ r_k − η_k r_k², η_k = min(1/max|r_k|, √(log K / Σ r_k²)). BOA
   (Wintenberger, Machine Learning 106, 2017).
@@ -11,10 +12,10 @@ data, or of the target's scale, is forgotten.
   Learning 32, 1998), with s² the running mean of the rule's own loss. It follows sudden changes.
 
 With one output, two ridge regressions on the experts' predictions are added (see `stacking`): they may go beyond a
-mean of experts. The Bernstein and the polynomial rule mix these three or five again, and the result is their mean.
+mean of experts. The three rules mix these three or five again, with all regrets in full, and the result is their mean.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,8 @@ SHARE = 0.01
 SCALE_ROWS = 256  # over which s² is a mean
 LARGEST_LOSS = 50.0  # of an expert, in units of s²
 LARGE_ERROR = 3.0  # in units of s: the stacks weigh rows with larger ones less
+VERY_LARGE_ERROR = 5.0  # and the first two rules those with larger ones than this
 FEWEST_ROWS = 8  # from which s can be told
-RULES = ("bernstein", "polynomial", "shared")
 
 
 class Regrets(NamedTuple):
@@ -47,22 +48,26 @@ class Shared(NamedTuple):
     rows: Int[Array, ""]
 
 
-class Aggregate(NamedTuple):
-    """All that the next row needs; the last two mix the rules and stacks."""
+class Rules(NamedTuple):
+    """The three rules over one set of experts."""
 
     bernstein: Regrets
     polynomial: Regrets
     shared: Shared
+
+
+class Aggregate(NamedTuple):
+    """All that the next row needs: the rules over the experts, the stacks, and the rules over these."""
+
+    first: Rules
     stack: Stack | None
-    by_bernstein: Regrets
-    by_polynomial: Regrets
+    second: Rules
 
 
 def empty_aggregate(experts: int, columns: int) -> Aggregate:
     stack = empty_stack(experts) if columns == 1 else None
-    rules = len(RULES) + (0 if stack is None else stack.moments.shape[0])
-    shared = Shared(jnp.zeros(experts), jnp.zeros(()), jnp.zeros((), jnp.int32))
-    return Aggregate(_no_regrets(experts), _no_regrets(experts), shared, stack, _no_regrets(rules), _no_regrets(rules))
+    candidates = len(Rules._fields) + (0 if stack is None else stack.moments.shape[0])
+    return Aggregate(_no_rules(experts), stack, _no_rules(candidates))
 
 
 def aggregate(
@@ -78,57 +83,44 @@ def aggregate(
     goals = jnp.where(known[:, None] > 0, targets, 0)
     finite = jnp.all(jnp.isfinite(experts), axis=2)
     experts = jnp.where(finite[:, :, None], experts, 0)
-    first, (rules, weights) = _scan_rules(state, experts, finite, goals, known)
-    base = rules[0]
-    candidates, stack = rules, state.stack
+    first, said, weights = _mix(state.first, experts, finite, goals, known, VERY_LARGE_ERROR)
+    base, candidates, stack = said[0], said, state.stack
     if stack is not None:
         # An expert without a prediction says what the Bernstein rule says: it changes nothing.
         differences = jnp.where(finite, experts[:, :, 0] - base[None, :, 0], 0)
-        stack, beyond = stacked(stack, differences.T, goals - base, known * weights, state.shared.scale)
-        candidates = jnp.concatenate([rules, base[None] + beyond[:, :, None]])
-    second, mixed = _scan_mixture((state.by_bernstein, state.by_polynomial), candidates, goals, known)
-    bernstein, polynomial, shared = first
-    return Aggregate(bernstein, polynomial, shared, stack, *second), mixed
+        stack, beyond = stacked(stack, differences.T, goals - base, known * weights, state.first.shared.scale)
+        candidates = jnp.concatenate([said, base[None] + beyond[:, :, None]])
+    second, said, _ = _mix(state.second, candidates, jnp.ones(candidates.shape[:2], bool), goals, known, jnp.inf)
+    return Aggregate(first, stack, second), jnp.mean(said, axis=0)
 
 
-def _scan_rules(state: Aggregate, experts: Array, finite: Array, goals: Array, known: Array) -> tuple[Any, Any]:
-    """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks (Huber 1964)."""
+def _mix(
+    state: Rules, experts: Array, finite: Array, goals: Array, known: Array, large: float
+) -> tuple[Rules, Float[Array, "rules rows columns"], Float[Array, " rows"]]:
+    """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks."""
 
-    def row(carry: tuple[Regrets, Regrets, Shared], here: tuple[Array, ...]) -> tuple[Any, Any]:
-        bernstein, polynomial, shared = carry
+    def row(rules: Rules, here: tuple[Array, ...]) -> tuple[Rules, tuple[Array, Array]]:
+        bernstein, polynomial, shared = rules
         x, is_finite, y, is_known = here
         weights = [bernstein_weights(bernstein), polynomial_weights(polynomial), shared_weights(shared)]
         weights = [_normal(jnp.where(is_finite, w, 0)) for w in weights]
         p = jnp.stack(weights) @ x
-        regrets = [jnp.where(is_finite, (p[i] - x) @ (2 * (p[i] - y)), 0) for i in range(2)]
+        scale = jnp.where(shared.rows < FEWEST_ROWS, jnp.inf, shared.scale)
+        errors = jnp.sum((p - y) ** 2, axis=1)
+        parts = [_part(errors[i], large**2 * scale) for i in range(2)]
+        regrets = [jnp.where(is_finite, parts[i] * ((p[i] - x) @ (2 * (p[i] - y))), 0) for i in range(2)]
         losses = jnp.sum((jnp.where(is_finite[:, None], x, p[2]) - y) ** 2, axis=1)
-        after = (
+        after = Rules(
             add_bernstein(bernstein, regrets[0]),
             add_polynomial(polynomial, regrets[1]),
-            add_shared(shared, losses, jnp.sum((p[2] - y) ** 2)),
+            add_shared(shared, losses, errors[2]),
         )
-        after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, carry)
-        allowed = jnp.where(shared.rows < FEWEST_ROWS, jnp.inf, LARGE_ERROR**2 * shared.scale)
-        loss = jnp.sum((p[0] - y) ** 2)
-        return after, (p, jnp.where(loss > allowed, jnp.sqrt(allowed / jnp.where(loss > 0, loss, 1)), 1))
+        after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, rules)
+        return after, (p, _part(errors[0], LARGE_ERROR**2 * scale))
 
-    start = (state.bernstein, state.polynomial, state.shared)
     swapped = jnp.swapaxes(experts, 0, 1), finite.T, goals, known
-    after, (predictions, weights) = jax.lax.scan(row, start, swapped)
-    return after, (jnp.swapaxes(predictions, 0, 1), weights)
-
-
-def _scan_mixture(
-    state: tuple[Regrets, Regrets], candidates: Array, goals: Array, known: Array
-) -> tuple[tuple[Regrets, Regrets], Array]:
-    def row(carry: tuple[Regrets, Regrets], here: tuple[Array, ...]) -> tuple[tuple[Regrets, Regrets], Array]:
-        x, y, is_known = here
-        p = jnp.stack([bernstein_weights(carry[0]), polynomial_weights(carry[1])]) @ x
-        regrets = [(p[i] - x) @ (2 * (p[i] - y)) for i in range(2)]
-        after = add_bernstein(carry[0], regrets[0]), add_polynomial(carry[1], regrets[1])
-        return jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, carry), (p[0] + p[1]) / 2
-
-    return jax.lax.scan(row, state, (jnp.swapaxes(candidates, 0, 1), goals, known))
+    after, (said, weights) = jax.lax.scan(row, state, swapped)
+    return after, jnp.swapaxes(said, 0, 1), weights
 
 
 def bernstein_weights(state: Regrets) -> Float[Array, " experts"]:
@@ -177,9 +169,18 @@ def add_shared(state: Shared, losses: Float[Array, " experts"], own: Float[Array
     return Shared(jnp.log(shared_weights(state)) - exponents, scale, rows)
 
 
+def _part(loss: Array, allowed: Array) -> Array:
+    return jnp.where(loss > allowed, jnp.sqrt(allowed / jnp.where(loss > 0, loss, 1)), 1)
+
+
 def _with_squares(state: Regrets, regrets: Array, size: Array) -> Regrets:
     squares = RETENTION * state.squares + regrets**2
     return state._replace(squares=squares, largest=jnp.maximum(RETENTION * state.largest, size))
+
+
+def _no_rules(count: int) -> Rules:
+    shared = Shared(jnp.zeros(count), jnp.zeros(()), jnp.zeros((), jnp.int32))
+    return Rules(_no_regrets(count), _no_regrets(count), shared)
 
 
 def _no_regrets(count: int) -> Regrets:

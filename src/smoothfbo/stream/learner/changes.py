@@ -18,6 +18,13 @@ def effective_memory(weights: np.ndarray, blocks: int) -> float:
     return float(np.exp(weights @ np.log(memories)))
 
 
+def effective_memories(weights: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """`effective_memory` of many blocks; `blocks` says how many came before each."""
+    available = np.maximum(blocks, 1.0)[:, None]
+    longest = np.append(2.0 ** np.arange(weights.shape[1] - 1), np.inf)
+    return np.exp(np.sum(weights * np.log(np.minimum(longest, available)), axis=1))
+
+
 class ChangeDetector:
     """A change is reported when the past no longer helps, or when the error jumps.
 
@@ -61,13 +68,16 @@ class ChangeDetector:
 
         Of log(loss + mean): a block without an error has a loss of zero, and one bad block is not a change.
         """
-        losses = np.array(self.losses)
-        offset = losses[:-RECENT].mean()
+        losses, count = np.array(self.losses), len(self.losses) - RECENT
+        offset = losses[:count].sum() / count
         if not offset > 0:
             return 0.0
         values = np.log(losses + offset)
-        before, now = values[:-RECENT], values[-RECENT:]
-        return float((now.mean() - before.mean()) / max(before.std() / math.sqrt(RECENT), 1e-3))
+        before = values[:count]
+        mean = before.sum() / count
+        away = before - mean
+        spread = max(math.sqrt(away @ away / (count * RECENT)), 1e-3)
+        return float((values[count:].sum() / RECENT - mean) / spread)
 
     def _steepest(self, block: int) -> int:
         first = block - len(self.losses) + 1

@@ -9,8 +9,8 @@ from smoothfbo.stream.learner.recursive import predict_row_by_row
 
 
 def ladder_predictions(
-    means: Float[Array, "rates size size"],
-    counts: Float[Array, " rates"],
+    means: Float[Array, "memories size size"],
+    counts: Float[Array, " memories"],
     inputs: Float[Array, "rows p"],
     goal: Float[Array, "rows outputs"],
     previous: Float[Array, "rows outputs"],
@@ -18,20 +18,22 @@ def ladder_predictions(
 ) -> Float[Array, "experts rows outputs"]:
     """Predictions in standard units, refitted after every row whose target is known.
 
-    `means` are the second moments of (inputs, and every target with its last known value) under every rate, and
-    `counts` their rows.
+    `means` are the second moments of (inputs, and every target with its last known value) under every rate, then
+    since the last change, and `counts` their rows.
     """
-    chosen = jnp.asarray(ladder(len(counts)))
+    chosen = jnp.asarray((*ladder(len(counts) - 1), len(counts) - 1))
     sums = means[chosen] * counts[chosen][:, None, None]
     p = inputs.shape[1]
     moments = sums[:, :p, :p]
     level = sums[:, p::2, :p]
     difference = level - sums[:, p + 1 :: 2, :p]
     eye = jnp.eye(p, dtype=inputs.dtype)
-    matrices = jnp.concatenate([moments + family.ridge * eye for family in FAMILIES])
-    products = jnp.concatenate([difference if family.of_difference else level for family in FAMILIES])
+    # Of what has come since the last change there is the first family only, which stands last.
+    parts = [(family, slice(-1)) for family in FAMILIES] + [(FAMILIES[0], slice(-1, None))]
+    matrices = jnp.concatenate([moments[part] + family.ridge * eye for family, part in parts])
+    products = jnp.concatenate([(difference if family.of_difference else level)[part] for family, part in parts])
     offsets = jnp.stack([previous * float(family.of_difference) for family in FAMILIES])
-    offsets = jnp.repeat(offsets, len(chosen), axis=0)
+    offsets = jnp.concatenate([jnp.repeat(offsets, len(chosen) - 1, axis=0), jnp.zeros_like(previous)[None]])
 
     def predict(matrix: Array, product: Array, offset: Array) -> Array:
         return offset + predict_row_by_row(matrix, product, inputs, goal - offset, known)

@@ -3,17 +3,17 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from smoothfbo.stream.learner.coefficients import LinearFit, linear_fit
 from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
 from smoothfbo.stream.learner.rounds import Rounds
-from smoothfbo.stream.learner.single import LinearFit, linear_fit
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.learner.state import BlockResult, LearnerState, grow
+from smoothfbo.stream.learner.state import BlockResult, LearnerState, with_more_outputs
 from smoothfbo.stream.rows import Rows
 
 BLOCKS_PER_CALL = 64  # of the compiled program
@@ -42,10 +42,16 @@ class Outcome(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What came of one call of the compiled program, and how many rows it predicted."""
+    """What came of one call of the compiled program, which may still run, and how many rows it predicted."""
 
     result: BlockResult
     rows: int
+
+    @property
+    def predictions(self) -> np.ndarray:
+        """Methods × rows."""
+        found = np.asarray(self.result.predictions)
+        return found.swapaxes(0, 1).reshape(found.shape[1], -1)[:, : self.rows]
 
 
 @contextlib.contextmanager
@@ -89,7 +95,7 @@ class Learner:
         self._fit: tuple[LearnerState, LinearFit] | None = None  # the state it was read from, and the fit
         self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
 
-    def predict(self, rows: Rows) -> Outcome:
+    def predict(self, rows: Rows, with_bands: bool = True) -> Outcome:
         """Predictions for rows each of which could come next. Nothing is learnt or kept."""
         block = self.spec.rows
         begun = len(self.pending.target) % block
@@ -113,8 +119,9 @@ class Learner:
         ]
         outcome = self._outcome(pieces, 0, 0)
         outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
-        outcome, _ = self._with_bands(outcome, _join(before, rows))
-        return outcome
+        targets = _join(before, rows).target[begun - self.silent :]
+        edges, _ = self._edges([outcome.predictions[0]], targets) if with_bands else (None, None)
+        return self._asked(outcome, edges)
 
     def linear_fit(self) -> LinearFit:
         """The present fit of the linear predictor, in NumPy; read again when it has changed."""
@@ -162,8 +169,11 @@ class Learner:
             at += count
         learnt = max(total // block - delay, 0)
         self.learnt += learnt
-        outcome = self._outcome(pieces, begun - self.silent, total // block - waiting)
-        outcome, self.intervals = self._with_bands(outcome, together)
+        skip = begun - self.silent
+        # Bands of the first calls are made while later ones still run.
+        parts = (piece.predictions[0, skip if i == 0 else 0 :] for i, piece in enumerate(pieces))
+        edges, self.intervals = self._edges(parts, together.target[waiting * block + skip :])
+        outcome = self._asked(self._outcome(pieces, skip, total // block - waiting), edges)
         self.pending, self.silent = _cut(together, learnt * block, None), 0
         self.weight = _part(weights, learnt * block)
         return outcome
@@ -177,24 +187,27 @@ class Learner:
         with double_precision():  # else float64 would be narrowed on the way back
             self.state, self.intervals = jax.device_put((self.state, self.intervals))
 
-    def _with_bands(self, outcome: Outcome, rows: Rows) -> tuple[Outcome, Intervals | None]:
-        """Bands, row after row; the first `silent` rows of the outcome are no part of what was asked for."""
-        silent, intervals, bands = self.silent, self.intervals, None
-        if intervals is not None:
-            predictions = outcome.predictions[0]
-            targets = rows.target[len(rows.target) - len(predictions) :]
-            edges: list[Any] = [np.zeros((0, len(EDGES)))]
-            for at in range(0, len(targets), ROWS_PER_CALL):
-                part = [_padded(values[at : at + ROWS_PER_CALL], ROWS_PER_CALL) for values in (predictions, targets)]
-                count = min(len(targets) - at, ROWS_PER_CALL)
+    def _edges(self, parts: Iterable[np.ndarray], targets: np.ndarray) -> tuple[list[Any], Intervals | None]:
+        """The edges of all bands, row after row, for predictions that come in parts; and what the next row needs."""
+        intervals, edges, done = self.intervals, [], 0
+        for part in parts if intervals is not None else ():
+            for at in range(0, len(part), ROWS_PER_CALL):
+                here = part[at : at + ROWS_PER_CALL]
+                both = [_padded(values, ROWS_PER_CALL) for values in (here, targets[done : done + len(here)])]
                 with double_precision():
-                    intervals, all = _add_rows(intervals, *part, np.int32(count))
-                edges.append(np.asarray(all)[:count])
-            bands = nested_bands(np.concatenate(edges)[silent:])
-        asked = outcome._replace(
+                    intervals, all = _add_rows(intervals, *both, np.int32(len(here)))
+                edges.append((all, len(here)))
+                done += len(here)
+        return [np.asarray(all)[:count] for all, count in edges], intervals
+
+    def _asked(self, outcome: Outcome, edges: list[np.ndarray] | None) -> Outcome:
+        """The rows that were asked for, with their bands: the first `silent` rows were not."""
+        silent, bands = self.silent, None
+        if self.intervals is not None and edges is not None:
+            bands = nested_bands(np.concatenate([np.zeros((0, len(EDGES))), *edges])[silent:])
+        return outcome._replace(
             predictions=outcome.predictions[:, silent:], scores=outcome.scores[silent:], bands=bands
         )
-        return asked, intervals
 
     def _regular_blocks(self, target: np.ndarray) -> int:
         """How many of the next blocks, at most one call's, hold no class that there is no room for."""
@@ -211,10 +224,7 @@ class Learner:
             outputs = 2 * outputs + 1
         self.spec = dataclasses.replace(self.spec, outputs=outputs)
         with double_precision():
-            fresh = _rounds(self.spec).init()
-            # The mixture begins again: what it weighs are other numbers now.
-            grown = grow(self.state._replace(aggregate=None), fresh._replace(aggregate=None))
-            self.state = grown._replace(aggregate=fresh.aggregate)
+            self.state = with_more_outputs(self.state, _rounds(self.spec).init())
 
     def _weights(self, rows: Rows, weight: np.ndarray | None) -> np.ndarray | None:
         """The weights of the rows that wait and of these; None as long as no row had one."""
@@ -241,7 +251,7 @@ class Learner:
             number = np.int32(-(-count // self.spec.rows)), np.int32(learn)
             weights = None if weight is None else self._pad(weight[:count])
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
-            return _Piece(jax.tree.map(np.asarray, result), count)
+            return _Piece(result, count)
 
     def _blocks(self, rows: Rows) -> Rows:
         """Blocks by rows, with room for as many as the compiled program takes."""
@@ -259,8 +269,9 @@ class Learner:
         effects: list[Any] = [np.zeros((0, 0 if self.spec.is_network else self.spec.features))]
         finite: list[Any] = []
         width = self.spec.outputs + 1 if self.spec.is_classification else 1
-        for result, rows in pieces:
-            predictions.append(result.predictions.swapaxes(0, 1).reshape(methods, -1)[:, :rows])
+        for piece in pieces:
+            rows, result = piece.rows, jax.tree.map(np.asarray, piece.result)
+            predictions.append(piece.predictions)
             part = result.scores.reshape(-1, result.scores.shape[-1])[:rows]
             scores.append(np.pad(part, ((0, 0), (0, width - part.shape[1]))))
             blocks = rows // self.spec.rows

@@ -7,11 +7,11 @@ The innovations y_r − ŷ_r are the last column of the triangular form of
     [ M    Xᵀ   g ]
     [ X   −I    y ]
 
-
-(Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12). Eliminating
-M leaves y − X M⁻¹g and the covariance −(I + X M⁻¹Xᵀ); eliminating row r updates the rows after it by its innovation.
-A row whose target is not known is not eliminated. y_r is added when its turn comes and not before: ŷ_r must not depend
-on it, not even by rounding.
+(Gaussian elimination without pivoting; Kailath, Sayed & Hassibi, *Linear Estimation*, 2000, ch. 2 and 12). There are
+two steps. Eliminating [ M  Xᵀ  g ] alone leaves pivots D and rows [ R  r ] with X M⁻¹[ Xᵀ  g ] = RᵀD⁻¹[ R  r ]. What
+is left of the table is then [ I + RᵀD⁻¹R   RᵀD⁻¹r − y ], up to sign; eliminating its row r updates the rows after it by
+the innovation of r. A row whose target is not known is not eliminated. y_r is added when its turn comes and not before:
+ŷ_r must not depend on it, not even by rounding.
 """
 
 from typing import NamedTuple
@@ -33,15 +33,16 @@ class Eliminated(NamedTuple):
 
 
 def eliminate(
-    table: Float[Array, "size all"], weights: Float[Array, " size"], late: Float[Array, "size last"]
+    table: Float[Array, "size all"], weights: Float[Array, " size"], late: Float[Array, "size last"] | None = None
 ) -> Eliminated:
     """T_i ← T_i − w_j (T_ij / T_jj) T_j for all rows i > j, column after column; w_j = 0 leaves row j out.
 
     `late` is added to the last entries of row j when it is eliminated; what is returned does not contain it.
     """
     size, start = weights.shape[0], 0
-    before = table.shape[1] - late.shape[1]
-    late = jnp.concatenate([jnp.zeros((size, before), table.dtype), late], axis=1)
+    if late is not None:
+        before = table.shape[1] - late.shape[1]
+        late = jnp.concatenate([jnp.zeros((size, before), table.dtype), late], axis=1)
     pivots, rest = [], []
     while start < size:
         width = min(PANEL, size - start)
@@ -49,7 +50,8 @@ def eliminate(
 
         def step(j: Array, table: Array, rows: Array = rows, first: int = first) -> Array:
             factor = jnp.where(rows > j, table[:, j] * (weights[first + j] / table[j, j]), 0)
-            return table - factor[:, None] * (table[j] + late[first + j, first:])
+            row = table[j] if late is None else table[j] + late[first + j, first:]
+            return table - factor[:, None] * row
 
         table = jax.lax.fori_loop(0, width, step, table)
         pivots.append(jnp.diagonal(table[:width, :width]))
@@ -67,12 +69,13 @@ def predict_row_by_row(
 ) -> Float[Array, "rows outputs"]:
     """ŷ_r of all rows; with `known` = 0 everywhere, the predictions X M⁻¹g of the past alone.
 
-    A number between 0 and 1 in `known` is the weight of a row: −1 becomes −1/weight in the table.
+    A number between 0 and 1 in `known` is the weight of a row: I becomes 1/weight on the diagonal.
     """
-    size, is_known = moments.shape[0], known > 0
+    count, is_known = rows.shape[0], known > 0
     goals = jnp.where(is_known[:, None], targets, 0)
     above = jnp.concatenate([moments, rows.T, products.T], axis=1)
-    below = jnp.concatenate([rows, jnp.diag(-1 / jnp.where(is_known, known, 1)), jnp.zeros_like(goals)], axis=1)
-    weights = jnp.concatenate([jnp.ones(size, rows.dtype), is_known.astype(rows.dtype)])
-    late = jnp.concatenate([jnp.zeros_like(products.T), goals])
-    return -eliminate(jnp.concatenate([above, below]), weights, late).rest[size:]
+    past = eliminate(above, jnp.ones(moments.shape[0], rows.dtype))
+    inner = (past.rest[:, :count] / past.pivots[:, None]).T @ past.rest
+    covariance = inner[:, :count] + jnp.diag(1 / jnp.where(is_known, known, 1))
+    table = jnp.concatenate([covariance, -inner[:, count:]], axis=1)
+    return -eliminate(table, is_known.astype(rows.dtype), goals).rest

@@ -1,11 +1,11 @@
 """The rounds of the learner as one compiled program: predict a block, then learn from it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from smoothfbo.algebra import solve_positive, where_needed
 from smoothfbo.functions import Linear, Network
@@ -15,10 +15,10 @@ from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
 from smoothfbo.stream.learner.calibration import (
-    Calibrations,
-    all_uncalibrated,
-    calibrate_all,
-    mixed_probabilities,
+    Calibration,
+    calibrate,
+    probabilities,
+    uncalibrated,
     with_first,
     with_unseen,
 )
@@ -26,6 +26,7 @@ from smoothfbo.stream.learner.experts import ladder_predictions
 from smoothfbo.stream.learner.ladder import LINEAR_RATE, ladder
 from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
+    Memory,
     change_units,
     empty_memory,
     remember,
@@ -46,6 +47,7 @@ from smoothfbo.stream.learner.rolling import (
     rolling_blocks,
 )
 from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
+from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
 from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.units import (
@@ -69,7 +71,8 @@ class Played(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
     lanes: Float[Array, "lanes rows outputs"]
-    recommended: Float[Array, "2 rows outputs"]
+    recommended: Float[Array, "rows outputs"]
+    since: Since
     random: RandomFeatures
     aggregate: Aggregate
     result: BlockResult
@@ -105,14 +108,16 @@ class Rounds:
         if shown is not None:
             shown = shown._replace(inputs=jnp.ones_like(shown.inputs), known=jnp.ones_like(shown.known))
         block_rows = jnp.ones((spec.rows, spec.features + 1)), jnp.ones((spec.rows, spec.outputs))
+        roots = jax.vmap(representative_rows)(example)
         data = Data(
-            self._inner_samples(example, shown),
-            self._outer_samples(example[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
+            self._inner_samples(roots, shown),
+            self._outer_samples(roots[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
         key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
         windows = jnp.asarray(self.smoothing, jnp.int32)
         learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
         count = len(spec.windows) if spec.with_references else 0
+        random, mixture = self._begin_again()
         return LearnerState(
             units=empty_units(spec.features),
             features=empty_moments(spec.features),
@@ -126,9 +131,10 @@ class Rounds:
             learners=learners,
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
-            calibration=all_uncalibrated(2, spec.outputs + 1) if spec.is_classification else None,
-            random=empty_random_features(spec.features, 2 * spec.outputs),
-            aggregate=empty_aggregate(len(spec.expert_names), self._columns),
+            calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
+            since=empty_since(spec.kept),
+            random=random,
+            aggregate=mixture,
         )
 
     def _advance(
@@ -190,7 +196,8 @@ class Rounds:
         previous = self._previous(state, block.previous)
         target = self._target(jnp.where(jnp.isnan(block.target), 0, block.target))
         begun = state.memory.blocks > 0
-        counts = self._counts(state, block.target) & begun & is_known
+        is_last_plausible = self._is_last_plausible(state, block.previous)
+        counts = self._is_plausible(state, block.target) & is_last_plausible & begun & is_known
         counts = counts.astype(target.dtype)
         at_once = counts if spec.delay == 0 else jnp.zeros_like(counts)
         at_once = at_once if weight is None else at_once * weight
@@ -199,14 +206,16 @@ class Rounds:
         if spec.is_classification:
             mean, spread = jnp.zeros(spec.outputs), jnp.ones(spec.outputs)
         memory = state.memory
+        sums = jnp.concatenate([memory.decayed, state.since.moments[None]])
         fits = ladder_predictions(
-            self._current(state)(memory.decayed),
-            memory.decayed[:, spec.constant, spec.constant],
+            self._current(state)(sums),
+            sums[:, spec.constant, spec.constant],
             inputs,
             (target - mean) / spread,
             (previous - mean) / spread,
             at_once,
         )
+        since = judge(state.since, jnp.roll(fits, 1, axis=0)[: SHORT + 1], (target - mean) / spread, counts)
         fits = fits * spread + mean
         # In the units of the first block, which do not change.
         origin, unit = (part[spec.constant + 1 :: 2] for part in (memory.origin, memory.unit))
@@ -223,15 +232,16 @@ class Rounds:
         lanes = jnp.where(begun, lanes * spread + mean, previous)
         experts = jnp.concatenate([lanes[:1], fits, guess, seasons, previous[None]])
         experts = jnp.where(begun, experts, previous)
-        mixed_of = (experts - origin) / unit
+        # An expert that builds on a last value that cannot be meant has no part in the mixture of its row.
+        builds_on_last = jnp.asarray([self._builds_on_last(name) for name in spec.expert_names])
+        is_lost = builds_on_last[:, None] & ~is_last_plausible & begun
+        mixed_of = jnp.where(is_lost[:, :, None], jnp.nan, (experts - origin) / unit)
         goal = (target - origin) / unit
         if spec.outputs > 1:  # the first class has no output of its own; with two classes it would say nothing new
             goal, mixed_of = with_first(goal), with_first(mixed_of)
         mixture, mixed = aggregate(state.aggregate, mixed_of, goal, counts)
         recommended = (mixed[:, 1:] if spec.outputs > 1 else mixed) * unit + origin
-        # The mixture, and the learned memory, which is linear: probabilities are made of both.
-        recommended = jnp.stack([recommended, experts[0]])
-        scores = self._probabilities(state, recommended) if spec.is_classification else recommended[0]
+        scores = self._probabilities(state, recommended) if spec.is_classification else recommended
 
         outputs = experts
         if spec.with_references:
@@ -261,7 +271,7 @@ class Rounds:
             effects=self._effects(state),
             finite=jnp.asarray(True),
         )
-        return Played(lanes, recommended, random, mixture, result)
+        return Played(lanes, recommended, since, random, mixture, result)
 
     def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
         """Second moments of z alone, without the last known targets."""
@@ -271,10 +281,18 @@ class Rounds:
     def _usable(self, units: Units, features: Array) -> Array:
         return usable(units, features, jnp.asarray(self._is_lag, bool))
 
-    def _counts(self, state: LearnerState, target: Float[Array, " rows"]) -> Bool[Array, " rows"]:
+    def _is_plausible(self, state: LearnerState, target: Float[Array, " rows"]) -> Bool[Array, " rows"]:
         """Which targets may be learnt from at once."""
         known = ~jnp.isnan(target)
         return known if self.spec.is_classification else plausible(state.targets, target).counts
+
+    def _is_last_plausible(self, state: LearnerState, previous: Float[Array, " rows"]) -> Bool[Array, " rows"]:
+        """The same of the last values before rows; the first one has been counted among the targets already."""
+        before = state.targets._replace(far=jnp.maximum(state.targets.far - 1, 0))
+        return self._is_plausible(state._replace(targets=before), previous) | jnp.isnan(previous)
+
+    def _builds_on_last(self, name: str) -> bool:
+        return name == "last_value" or "difference" in name
 
     def _current(self, state: LearnerState) -> Callable[[Array], Array]:
         """Second moments in the units of now: those of all of the past, in place of the first block's."""
@@ -313,6 +331,7 @@ class Rounds:
             # A target that moved far and stays there: what was before says nothing, and everything begins again.
             has_moved = jnp.any(found.moved)
             known = found.counts & (~has_moved | (jnp.cumsum(found.moved) > 0))
+            known &= self._is_last_plausible(state, block.previous)
         target = self._target(jnp.where(known, block.target, 0))
         units, counting = observe(state.units, block.features, jnp.asarray(self._is_lag, bool))
         features = extend(state.features, counting, ~jnp.isnan(counting))
@@ -350,11 +369,14 @@ class Rounds:
         total = jnp.sum(mask)
         scale = jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
-        inner = self._inner_samples(self._without_last(current(memory.decayed)), state.rows)
-        newest = self._without_last(current(gram[None]))[0]
+        # Of every rate and, last, of the newest block.
+        roots = jax.vmap(representative_rows)(
+            self._without_last(current(jnp.concatenate([memory.decayed, gram[None]])))
+        )
+        inner = self._inner_samples(roots[:-1], state.rows)
 
         def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:
-            outer = self._outer_samples(newest, inputs, goal, mask, scale)
+            outer = self._outer_samples(roots[-1], inputs, goal, mask, scale)
             learner, info = self._algorithm(window).step(learner, Data(inner, outer))
             return learner, info.finite
 
@@ -368,11 +390,7 @@ class Rounds:
             spec.windows if spec.with_references else (),
         )
         rows = None if state.rows is None else add_rows(state.rows, inputs, goal, mask)
-        means = self._without_last(current(memory.decayed))
-        learners = jax.vmap(lambda learner: self._refit(learner, means, rows))(learners)
-        references = state.references
-        if spec.with_references:
-            references = self._closed_forms(self._without_last(current(memory.windows)))
+        learners, references = self._refit(learners, memory, current, rows)
         raw = add_raw_rows(state.raw, block.features, block.target)
         new = LearnerState(
             units=units,
@@ -386,11 +404,18 @@ class Rounds:
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played.recommended, target, mask),
-            random=_anew(has_moved, played.random, empty_random_features(spec.features, 2 * spec.outputs)),
-            aggregate=_anew(has_moved, played.aggregate, empty_aggregate(len(spec.expert_names), self._columns)),
+            since=played.since._replace(moments=jnp.where(has_moved, 0, played.since.moments) + gram),
+            random=played.random,
+            aggregate=played.aggregate,
         )
         units = where_needed(jnp.any(units.odd > 0), self._decide, units, new)
-        return new._replace(units=units), jnp.all(finite)
+        random, mixture = jax.lax.cond(has_moved, self._begin_again, lambda: (new.random, new.aggregate))
+        return new._replace(units=units, random=random, aggregate=mixture), jnp.all(finite)
+
+    def _begin_again(self) -> tuple[RandomFeatures, Aggregate]:
+        spec = self.spec
+        experts = len(spec.expert_names)
+        return empty_random_features(spec.features, 2 * spec.outputs), empty_aggregate(experts, self._columns)
 
     def _decide(self, state: LearnerState) -> Units:
         """What became of odd columns, by the loss on their odd blocks: a real move, another unit, or not known yet.
@@ -400,6 +425,7 @@ class Rounds:
         """
         units, is_lag = state.units, jnp.asarray(self._is_lag, bool)
         recent, targets = last_blocks(state.raw, PATIENCE)
+        recent = jnp.moveaxis(recent, 0, 2)
         other = other_units(units, recent)
         known = ~jnp.isnan(targets)
         goal = self._target(jnp.where(known, targets, 0).ravel())
@@ -433,26 +459,28 @@ class Rounds:
         targets = targets.ravel()
         known = ~jnp.isnan(targets)
         goal = self._target(jnp.where(known, targets, 0))
-        rows = features.reshape(-1, self.spec.features)
-        return fit_rolling_ridge(rows, goal, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification)
+        rows = features.reshape(self.spec.features, -1)
+        return fit_rolling_ridge(
+            rows, goal.T, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification
+        )
 
-    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibrations | None:
+    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibration | None:
         """The probabilities, after a block that was predicted."""
         if state.calibration is None:
             return None
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate_all(state.calibration, outputs, with_first(target), mask, self._seen(state))
+        return calibrate(state.calibration, outputs, with_first(target), mask, self._seen(state))
 
     def _probabilities(
-        self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"]
+        self, state: LearnerState, outputs: Float[Array, "rows outputs"]
     ) -> Float[Array, "rows classes"]:
         """Of every class; before the first block is learnt, by what was seen last."""
         if state.calibration is None:
             raise ValueError("Only classes have probabilities.")
         seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
-        learnt = with_unseen(mixed_probabilities(state.calibration, outputs, seen), seen, rows)
-        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs[0])))
+        learnt = with_unseen(probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs)))
 
     def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
         """Which classes were learnt. The first one has no indicator of its own."""
@@ -460,20 +488,30 @@ class Rounds:
         rows = state.memory.decayed[-1, constant, constant + 1 :: 2]  # of every class, in all of the past
         return jnp.concatenate([jnp.ones(1, bool), rows > 0])
 
-    def _refit(self, learner: State, means: Float[Array, "rates size size"], rows: RowMemory | None) -> State:
-        """The predictor under the new weights and with the newest block: the one that predicts the next block."""
+    def _refit(
+        self, learners: State, memory: Memory, current: Callable[[Array], Array], rows: RowMemory | None
+    ) -> tuple[State, Float[Array, "references outputs p"]]:
+        """The predictors under the new weights and with the newest block, and the references: for the next block."""
+        means = jax.vmap(bilevel.weights)(learners.outer)
+        means = jnp.einsum("lk,kij->lij", means, current(memory.decayed))
+        lanes = 0 if self.spec.is_network else len(means)
+        fits = self._closed_forms(self._without_last(jnp.concatenate([means[:lanes], current(memory.windows)])))
         if rows is None:
-            mixed = jnp.einsum("k,kij->ij", bilevel.weights(learner.outer), means)
-            samples = self._representatives(representative_rows(mixed), jnp.ones((self.spec.size, self.spec.rates)))
+            inner = learners.estimator.inner
+            inner = inner._replace(params=fits[:lanes].reshape(inner.params.shape))
         else:
             samples = row_samples(rows, jnp.asarray(self.retention))
-        objective = inner_objective(self.problem, learner.outer, samples)
-        key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
-        inner = self.predictor.fit(learner.estimator.inner, objective, key)
-        return learner._replace(estimator=learner.estimator._replace(inner=inner))
 
-    def _closed_forms(self, means: Float[Array, "references size size"]) -> Float[Array, "references outputs p"]:
-        """(G_xx + ridge·I) wᵀ = G_xy for every reference."""
+            def fit(learner: State) -> Any:
+                objective = inner_objective(self.problem, learner.outer, samples)
+                key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
+                return self.predictor.fit(learner.estimator.inner, objective, key)
+
+            inner = jax.vmap(fit)(learners)
+        return learners._replace(estimator=learners.estimator._replace(inner=inner)), fits[lanes:]
+
+    def _closed_forms(self, means: Float[Array, "n size size"]) -> Float[Array, "n outputs p"]:
+        """(G_xx + ridge·I) wᵀ = G_xy for every matrix of second moments."""
         p = self.spec.constant + 1
         ridge = self.spec.ridge * jnp.eye(p)
 
@@ -482,10 +520,9 @@ class Rounds:
 
         return jax.vmap(solve)(means)
 
-    def _inner_samples(self, means: Float[Array, "rates size size"], rows: RowMemory | None) -> Samples:
+    def _inner_samples(self, roots: Float[Array, "rates size size"], rows: RowMemory | None) -> Samples:
         if rows is not None:
             return row_samples(rows, jnp.asarray(self.retention))
-        roots = jax.vmap(representative_rows)(means)
         share = jnp.repeat(jnp.eye(self.spec.rates), self.spec.size, axis=0)
         return self._representatives(roots.reshape(-1, self.spec.size), share)
 
@@ -493,24 +530,19 @@ class Rounds:
         p = self.spec.constant + 1
         return Samples(rows[:, :p], {"target": rows[:, p:], "share": share * jnp.asarray(float(len(rows)))})
 
-    def _outer_samples(self, mean: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
-        """The newest block; its mean loss is divided by `scale`."""
+    def _outer_samples(self, rows: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
+        """The newest block, or rows that stand for it; its mean loss is divided by `scale`."""
         if self.spec.is_network or self.spec.is_classification:
             total = jnp.sum(known)
             factor = known * (known.shape[0] / jnp.where(total > 0, total, 1)) / scale
             return Samples(inputs, {"target": goal, "factor": factor})
         p = self.spec.constant + 1
-        rows = representative_rows(mean)
         factor = jnp.full(self.spec.size, float(self.spec.size)) / scale
         return Samples(rows[:, :p], {"target": rows[:, p:], "factor": factor})
 
     def _algorithm(self, window: Int[Array, ""]) -> Online:
         spec = self.spec
         return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
-
-
-def _anew(is_so: Bool[Array, ""], state: PyTree, first: PyTree) -> PyTree:
-    return jax.tree.map(lambda now, start: jnp.where(is_so, start, now), state, first)
 
 
 def _block(blocks: Rows, index: Array) -> Rows:

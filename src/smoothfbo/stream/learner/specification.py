@@ -63,6 +63,7 @@ class Specification(LearnerOptions):
         return (
             "learned_memory",
             *ladder_names(self.rates),
+            "since_change",
             "random_features",
             "random_features_difference",
             *(f"season_{lag}" for lag in self.seasons),

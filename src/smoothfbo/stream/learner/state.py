@@ -7,12 +7,13 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from smoothfbo.online import State
 from smoothfbo.stream.learner.aggregation import Aggregate
-from smoothfbo.stream.learner.calibration import Calibrations
+from smoothfbo.stream.learner.calibration import Calibration
 from smoothfbo.stream.learner.memory import Memory
 from smoothfbo.stream.learner.moments import Moments
 from smoothfbo.stream.learner.random_features import RandomFeatures
 from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
 from smoothfbo.stream.learner.rows import RowMemory
+from smoothfbo.stream.learner.since import Since
 from smoothfbo.stream.learner.units import TargetRange, Units
 
 
@@ -29,7 +30,8 @@ class LearnerState(NamedTuple):
     learners: State
     references: Float[Array, "references outputs coefficients"]
     rolling: RollingRidge | None  # only with references
-    calibration: Calibrations | None  # only for classes
+    calibration: Calibration | None  # only for classes
+    since: Since
     random: RandomFeatures
     aggregate: Aggregate
 
@@ -50,6 +52,11 @@ class BlockResult(NamedTuple):
     weights: Float[Array, "*blocks rates"]
     effects: Float[Array, "*blocks columns"]
     finite: Bool[Array, "*blocks"]
+
+
+def with_more_outputs(old: LearnerState, fresh: LearnerState) -> LearnerState:
+    """What was learnt, in the shapes of `fresh`. The mixture begins again: what it weighs are other numbers now."""
+    return grow(old._replace(aggregate=None), fresh._replace(aggregate=None))._replace(aggregate=fresh.aggregate)  # pyright: ignore[reportArgumentType]
 
 
 def grow(old: PyTree, new: PyTree) -> PyTree:

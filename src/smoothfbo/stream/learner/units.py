@@ -211,13 +211,16 @@ class Plausible(NamedTuple):
     far_at_end: Int[Array, ""]  # in a row
 
 
-def plausible(range: TargetRange, target: Float[Array, " rows"]) -> Plausible:
+def plausible(
+    range: TargetRange, target: Float[Array, " rows"], far_at_first: Bool[Array, " rows"] | None = None
+) -> Plausible:
+    """`far_at_first` are the far ones of the first block, which has none before it; none if not given."""
     known = ~jnp.isnan(target)
-    lower, median, upper = _quartiles(target)
     middle, half = (range.low + range.high) / 2, (range.high - range.low) / 2
-    far_at_first = (upper > lower) & (jnp.abs(target - median) > FAR_AT_FIRST * (upper - lower))
-    far = (half > 0) & (jnp.abs(target - middle) > FAR * half)
-    far = known & jnp.where(range.blocks > 0, far, far_at_first)
+    # The range of a few blocks says little of what may come.
+    farther = FAR * jnp.maximum(1.0, HISTORY / jnp.maximum(range.blocks, 1).astype(target.dtype))
+    far = (half > 0) & (jnp.abs(target - middle) > farther * half)
+    far = known & jnp.where(range.blocks > 0, far, False if far_at_first is None else far_at_first)
     # Far ones in a row up to each row: all so far, less those up to the last that was not far.
     so_far = range.far + jnp.cumsum(far, dtype=jnp.int32)
     run = so_far - jax.lax.cummax(jnp.where(known & ~far, so_far, 0))
@@ -227,7 +230,9 @@ def plausible(range: TargetRange, target: Float[Array, " rows"]) -> Plausible:
 
 def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Plausible]:
     """One block more, and which of its targets count."""
-    found = plausible(range, target)
+    lower, median, upper = _quartiles(target)
+    far_at_first = (upper > lower) & (jnp.abs(target - median) > FAR_AT_FIRST * (upper - lower))
+    found = plausible(range, target, far_at_first)
     counts = found.counts
     low = jnp.minimum(range.low, jnp.min(jnp.where(counts, target, jnp.inf)))
     high = jnp.maximum(range.high, jnp.max(jnp.where(counts, target, -jnp.inf)))

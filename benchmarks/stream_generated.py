@@ -1,0 +1,96 @@
+"""Generated streams for the stream benchmark: coefficients that jump, values that cannot be meant, and no change."""
+
+from typing import Any
+
+import numpy as np
+
+from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
+from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.pipeline import best_reference
+from smoothfbo.stream.rows import Rows
+
+JUMPS = tuple((every, size) for every in (500, 2_000, 10_000) for size in (1.0, 5.0))
+SEEDS = (0, 1, 2)  # of the jumps
+RECOVERED = 1.25  # times the error of the second half of the segments
+EVENT = 3_000
+EVENTS = ("wrong value", "thousandth", "fahrenheit", "wrong target", "target jumps 500 spreads")
+SPANS = {"2 to 64": (2, 64), "64 to 500": (64, 500), "500 to 1200": (500, 1_200), "1200 to 3000": (1_200, 3_000)}
+NOISES = ("gaussian", "student", "lognormal")
+
+
+def process(features: np.ndarray, target: np.ndarray) -> tuple[tuple[str, ...], Outcome]:
+    """The learner's outcome on numbers alone, without lags."""
+    spec = Specification(features=features.shape[1], outputs=1, is_classification=False, windows=(4, 16, 64))
+    outcome = Learner(spec).process(Rows(features, target, np.r_[np.nan, target[:-1]]))
+    return ("smoothfbo", *spec.reference_names), outcome
+
+
+def measure_jump(every: int, size: float) -> dict[str, Any]:
+    """Five coefficients are drawn anew, `size` times as large as the noise; the best fixed expert of every seed."""
+    ratios, of_memory, bests, after, later = [], [], [], [], []
+    for seed in SEEDS:
+        random, rows = np.random.default_rng(seed), max(4 * every, 8_000)
+        x = random.normal(size=(rows, 5))
+        weights = np.repeat(size * random.normal(size=(rows // every, 5)), every, axis=0)
+        y = (x * weights).sum(axis=1) + random.normal(size=rows)
+        names, outcome = process(x, y)
+        squares = (outcome.predictions - y) ** 2
+        errors = dict(zip(names, np.nanmean(squares, axis=1).tolist(), strict=True))
+        best = best_reference(errors) or ""
+        ratios.append(errors["smoothfbo"] / errors[best])
+        of_memory.append(errors["learned_memory"] / errors[best])
+        bests.append(best)
+        segments = squares[0].reshape(-1, every)[1:]
+        after.append(segments[:, : every // 2])
+        later.append(segments[:, every // 2 :].mean())
+    mean_after, usual = np.concatenate(after).mean(axis=0), float(np.mean(later))
+    recovered = [r for r in range(0, every // 2 - 64, 16) if mean_after[r : r + 64].mean() <= RECOVERED * usual]
+    return {
+        "jumps every": every, "size": size, "best": bests, "ratios": ratios,
+        "ratio": float(np.exp(np.mean(np.log(ratios)))), "learned_memory": float(np.exp(np.mean(np.log(of_memory)))),
+        "recovered_after": recovered[0] if recovered else every, "error_64_to_128_rows_after":
+        float(mean_after[64:128].mean()), "error_of_second_halves": usual,
+    }  # fmt: skip
+
+
+def measure_event(event: str) -> dict[str, Any]:
+    """Three features, of which the first has an excess error of 4 if it is lost; the noise has variance 0.01."""
+    random, rows = np.random.default_rng(0), 6_000
+    x = random.normal(size=(rows, 3)) * [1, 5, 1] + [10, 20, 0]
+    y = 2 * (x[:, 0] - 10) + 0.2 * (x[:, 1] - 20) + 0.5 * x[:, 2] + 0.1 * random.normal(size=rows)
+    if event == "wrong value":
+        x[EVENT, 0] = -9999
+    elif event == "wrong target":
+        y[EVENT] = -9999
+    elif event == "thousandth":
+        x[EVENT:, 0] /= 1000
+    elif event == "fahrenheit":
+        x[EVENT:, 0] = 32 + 1.8 * x[EVENT:, 0]
+    else:
+        y[EVENT:] += 500 * y[:EVENT].std()
+    _, outcome = process(x, y)
+    excess = (outcome.predictions[0] - y) ** 2 - 0.01
+    return {"event": event} | {
+        f"excess of rows {name} after": float(excess[EVENT + a : EVENT + b].mean()) for name, (a, b) in SPANS.items()
+    }
+
+
+def measure_alarms(noise: str, rows: int) -> dict[str, Any]:
+    """Changes that are reported where there are none."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, 3))
+    draws = {
+        "gaussian": random.normal(size=rows), "student": random.standard_t(3, rows),
+        "lognormal": random.lognormal(size=rows),
+    }  # fmt: skip
+    y = x @ [1.0, 0.5, 0.0] + draws[noise]
+    _, outcome = process(x, y)
+    squares = np.nan_to_num((outcome.predictions[0] - y) ** 2)
+    detector, alarms = ChangeDetector(), []
+    for number, weights in enumerate(outcome.weights):
+        memory = effective_memory(weights, number)
+        place = detector.update(memory, float(squares[16 * number : 16 * number + 16].mean()))
+        if place is not None:
+            alarms.append(16 * place + 1)
+    return {"noise": noise, "rows": rows, "alarms": len(alarms), "at": alarms}
