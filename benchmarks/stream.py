@@ -206,7 +206,8 @@ def run(
     if quick:
         tables = [pair for pair in tables if pair[0].name in ("trump approval", "sunspots", "Nile", "breast cancer")]
     resumed, rows = Resumed(resume), 800 if quick else ROWS
-    source = measure.git("rev-parse", "HEAD:src/smoothfbo") + measure.git("status", "--porcelain", "--", "src")
+    learner = "src/smoothfbo/stream/learner"
+    source = measure.git("rev-parse", f"HEAD:{learner}") + measure.git("status", "--porcelain", "--", learner)
     cases: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
