@@ -15,7 +15,7 @@ import json
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def only_river(electricity: Path | None, resume: Path) -> None:
             resumed.get(f"river: {table.name}", lambda t=table: measure_river(t, Path(folder)))
 
 
-def geometric(values: list[float]) -> float:
+def geometric(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(np.maximum(values, 1e-12)))))
 
 

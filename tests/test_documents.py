@@ -24,7 +24,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)^(?P=
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Options of other programs that the pages mention.
-FOREIGN = {"--generate", "--jumps"}  # benchmarks/stream.py
+FOREIGN = {"--generate", "--jumps", "--resume"}  # benchmarks/stream.py
 
 
 def name_of(page):
