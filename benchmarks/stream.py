@@ -13,7 +13,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +116,8 @@ def covered(bands: np.ndarray, target: np.ndarray) -> dict[str, Any]:
     }
 
 
-def measure_river(table: Table, rows: int, folder: Path) -> dict[str, Any]:
-    spec, data = encoded(table, folder, rows)
+def measure_river(table: Table, folder: Path) -> dict[str, Any]:
+    spec, data = encoded(table, folder, RIVER_ROWS)
     return {"errors": stream_rivals.river_errors(data.features, data.target, spec.is_classification)}
 
 
@@ -132,10 +132,10 @@ def only_river(electricity: Path | None, resume: Path) -> None:
     resumed = Resumed(resume)
     with tempfile.TemporaryDirectory() as folder:
         for table in sorted(held_out(electricity), key=lambda table: table.task != "regression"):
-            resumed.get(f"river: {table.name}", lambda t=table: measure_river(t, RIVER_ROWS, Path(folder)))
+            resumed.get(f"river: {table.name}", lambda t=table: measure_river(t, Path(folder)))
 
 
-def geometric(values: list[float]) -> float:
+def geometric(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(np.maximum(values, 1e-12)))))
 
 
@@ -178,6 +178,9 @@ class Resumed:
             for line in path.read_text(encoding="utf-8").splitlines():
                 self.done |= json.loads(line)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self.done
+
     def get(self, key: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         if key not in self.done:
             begin = time.perf_counter()
@@ -190,34 +193,44 @@ class Resumed:
 
 
 def run(
-    quick: bool, electricity: Path | None = None, resume: Path | None = None, rivals: bool = True
+    quick: bool,
+    electricity: Path | None = None,
+    resume: Path | None = None,
+    rivals: bool = True,
+    only_finished: bool = False,
 ) -> measure.Result:
     tables = [(table, "development") for table in development(electricity)]
     tables += [(table, "held out") for table in held_out(electricity)]
     if quick:
         tables = [pair for pair in tables if pair[0].name in ("trump approval", "sunspots", "Nile", "breast cancer")]
     resumed, rows = Resumed(resume), 800 if quick else ROWS
-    source = measure.git("rev-parse", "HEAD:src/smoothfbo") + measure.git("status", "--porcelain", "--", "src")
+    learner = "src/smoothfbo/stream/learner"
+    source = measure.git("rev-parse", f"HEAD:{learner}") + measure.git("status", "--porcelain", "--", learner)
     cases: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+
+        def add(to: list[dict[str, Any]], key: str, compute: Callable[[], dict[str, Any]]) -> None:
+            if not only_finished or key in resumed:
+                to.append(resumed.get(key, compute))
+
         for table, kind in tables:
             key = f"{source}, {rows} rows: {kind}, {table.name}"
-            cases.append(resumed.get(key, lambda t=table, k=kind: measure_table(t, k, rows, folder)))
+            add(cases, key, lambda t=table, k=kind: measure_table(t, k, rows, folder))
         for every, size in JUMPS[:1] if quick else JUMPS:
-            key = f"{source}: jumps every {every} of {size}"
-            others.append(resumed.get(key, lambda e=every, s=size: measure_jump(e, s)))
+            add(others, f"{source}: jumps every {every} of {size}", lambda e=every, s=size: measure_jump(e, s))
         for event in EVENTS[:1] if quick else EVENTS:
-            others.append(resumed.get(f"{source}: {event}", lambda e=event: measure_event(e)))
+            add(others, f"{source}: {event}", lambda e=event: measure_event(e))
         stationary = 5_000 if quick else 50_000
         for noise in NOISES[:1] if quick else NOISES:
-            key = f"{source}: {stationary} rows, {noise}"
-            others.append(resumed.get(key, lambda n=noise: measure_alarms(n, stationary)))
-        for number, (table, kind) in enumerate(tables if rivals and not quick else []):
-            if kind == "held out":
-                river = resumed.get(f"river: {table.name}", lambda t=table: measure_river(t, RIVER_ROWS, folder))
-                cases[number] = with_river(cases[number], river["errors"])
+            add(others, f"{source}: {stationary} rows, {noise}", lambda n=noise: measure_alarms(n, stationary))
+        by_name = {table.name: table for table, _ in tables}
+        for number, case in enumerate(cases if rivals and not quick else []):
+            if case["kind"] == "held out":
+                river: list[dict[str, Any]] = []
+                add(river, f"river: {case['table']}", lambda c=case: measure_river(by_name[c["table"]], folder))
+                cases[number] = with_river(case, river[0]["errors"]) if river else case
     return summarise(cases, others)
 
 
@@ -279,6 +292,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--electricity", type=Path, help="the CSV file of the electricity table (Harries 1999)")
     parser.add_argument("--resume", type=Path, help="a file of finished cases, which is read and continued")
+    parser.add_argument("--only-finished", action="store_true", help="sum up what the file of --resume holds")
     parser.add_argument("--quick", action="store_true", help="few and short tables; nothing is written")
     parser.add_argument("--without-river", action="store_true", help="without river's models; nothing is written")
     parser.add_argument("--only-river", action="store_true", help="river's models alone, into the file of --resume")
@@ -289,7 +303,8 @@ def main() -> None:
     from benchmarks.__main__ import show
 
     begin = time.perf_counter()
-    result = run(arguments.quick, arguments.electricity, arguments.resume, not arguments.without_river)
+    rivals, only_finished = not arguments.without_river, arguments.only_finished
+    result = run(arguments.quick, arguments.electricity, arguments.resume, rivals, only_finished)
     if not arguments.quick and not arguments.without_river:
         command = "python -m benchmarks.stream --electricity electricity.csv"
         seconds = sum(case.get("measured_in", 0) for case in result.cases) or time.perf_counter() - begin

@@ -286,6 +286,7 @@ MUTATIONS = [
     ("stream/learner/aggregation.py", "return (1 - SHARE) * weights + SHARE / weights.shape[0]", "return weights", "stream/test_experts.py"),
     ("stream/learner/aggregation.py", "losses / scale, LARGEST_LOSS) / 2", "losses / scale, LARGEST_LOSS)", "stream/test_experts.py"),
     ("stream/learner/aggregation.py", "goals, known, VERY_LARGE_ERROR)", "goals, known, LARGE_ERROR)", "stream/test_experts.py"),
+    ("stream/learner/aggregation.py", "large**2 * scale) for i", "large * scale) for i", "stream/test_experts.py"),
     ("stream/learner/since.py", "has_changed = losses[0] > WORSE", "has_changed = losses[0] > 4 * WORSE", "stream/test_experts.py"),
     ("stream/learner/since.py", "Since(jnp.where(has_changed, 0, state.moments)", "Since(state.moments", "stream/test_experts.py"),
     ("stream/learner/units.py", "jnp.maximum(1.0, HISTORY / jnp.maximum(range.blocks, 1).astype(target.dtype))", "1.0", "stream/test_experts.py"),

@@ -68,3 +68,25 @@ def test_unseen_classes_share_what_laplaces_rule_leaves_them():
     known = np.array([[0.25, 0.75, 0, 0]])
     given = np.asarray(module.with_unseen(jnp.asarray(known), seen, jnp.asarray(16.0)))
     np.testing.assert_allclose(given, [[0.25 * 0.9, 0.75 * 0.9, 0.05, 0.05]])
+
+
+def test_predictors_are_mixed_by_their_likelihood():
+    random = np.random.default_rng(2)
+    seen = np.array([True, True, False, True])
+    blocks = []
+    for _ in range(6):
+        truth = random.integers(0, 4, ROWS)
+        good = np.eye(CLASSES)[truth][:, 1:] + random.normal(0, 0.3, (ROWS, 3))
+        blocks.append((np.stack([random.normal(0.3, 0.3, (ROWS, 3)), good]), truth, (random.random(ROWS) < 0.8) * 1.0))
+    each = [reference([(outputs[i], truth, known) for outputs, truth, known in blocks], seen) for i in range(2)]
+    state, losses = module.all_uncalibrated(2, CLASSES), np.zeros(2)
+    step, mixed = jax.jit(module.calibrate_all), jax.jit(module.mixed_probabilities)
+    for t, (outputs, truth, known) in enumerate(blocks):
+        weights = softmax(-losses)
+        expected = weights[0] * each[0][t] + weights[1] * each[1][t]
+        np.testing.assert_allclose(mixed(state, outputs, seen), expected, rtol=1e-9, atol=1e-12)
+        used = (known > 0) & seen[truth]
+        right = np.stack([probability[t][np.arange(ROWS), truth][used] for probability in each])
+        losses = 0.99 * losses - np.log(right).sum(axis=1)
+        state = step(state, outputs, np.eye(CLASSES)[truth], known, seen)
+    assert weights[1] > 0.9

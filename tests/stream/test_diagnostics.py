@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from smoothfbo.stream import charts, diagnostics
+from smoothfbo.stream.learner.specification import Specification
 
 ROWS = 1_000
 
@@ -60,3 +61,9 @@ def test_what_changed_at_an_alarm(place):
     (around,) = charts.around_changes(place / "blocks.parquet", [change], ["x", "z", None])
     assert around["losses"] == [1.0, 9.0, 1.0]
     assert around["effects"] == [("x", 2.0, -1.0), ("z", 0.5, 0.5)]
+
+
+def test_every_method_has_a_label():
+    spec = Specification(features=1, outputs=1, is_classification=False, windows=(4,), seasons=(48,))
+    labels = [charts.label(name, 16) for name in ("smoothfbo", *spec.reference_names)]
+    assert len(set(labels)) == len(labels)

@@ -12,7 +12,8 @@ make probabilities of them; `scores` are (1 − Σv, v):
 
     G ← ρG + (1 − ρ)εI + Σ_rows ½ (1 − Σ_k p_k²)/K · φφᵀ,      W ← W − Σ_rows (p − y) φᵀ G⁻¹,      φ = (1, v).
 
-The experts are mixed by their likelihood, which forgets: p = Σ_i w_i p_i with w_i ∝ exp(−Σ_s 0.99^(t−s) loss_is).
+The experts are mixed by their likelihood, which forgets: p = Σ_i w_i p_i with w_i ∝ exp(−Σ_s 0.99^(t−s) loss_is). So
+are the probabilities of several predictors, each of which has both experts.
 """
 
 import math
@@ -49,6 +50,46 @@ def uncalibrated(classes: int) -> Calibration:
     matrix = jnp.eye(classes).at[0].set(-1).at[0, 0].set(1)
     squares = none + 0.0
     return Calibration(none + math.log(SHARPNESS), squares, SHARPNESS * matrix, RIDGE * jnp.eye(classes), jnp.zeros(2))
+
+
+class Calibrations(NamedTuple):
+    """A calibration for every predictor (first axis), and their discounted losses."""
+
+    each: Calibration
+    losses: Float[Array, " predictors"]
+
+
+def all_uncalibrated(predictors: int, classes: int) -> Calibrations:
+    each = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], predictors, axis=0), uncalibrated(classes))
+    return Calibrations(each, jnp.zeros(predictors))
+
+
+def mixed_probabilities(
+    calibrations: Calibrations, outputs: Float[Array, "predictors rows outputs"], seen: Bool[Array, " classes"]
+) -> Float[Array, "rows classes"]:
+    """Those of all predictors, by their likelihood."""
+    weights = jax.nn.softmax(-calibrations.losses)
+    return jnp.einsum("p,prc->rc", weights, _of_each(calibrations, outputs, seen))
+
+
+def calibrate_all(
+    calibrations: Calibrations,
+    outputs: Float[Array, "predictors rows outputs"],
+    truth: Float[Array, "rows classes"],
+    known: Float[Array, " rows"],
+    seen: Bool[Array, " classes"],
+) -> Calibrations:
+    """A step of every calibration, and the losses of what they had said."""
+    counts = known * (truth @ seen.astype(truth.dtype)) > 0
+    right = jnp.sum(truth * _of_each(calibrations, outputs, seen), axis=2)
+    logs = jnp.where(counts & (right > 0), jnp.log(jnp.where(right > 0, right, 1)), 0)
+    losses = RETENTION_OF_LOSSES * calibrations.losses - jnp.sum(logs, axis=1)
+    each = jax.vmap(lambda one, said: calibrate(one, said, truth, known, seen))(calibrations.each, outputs)
+    return Calibrations(each, losses - jnp.min(losses))
+
+
+def _of_each(calibrations: Calibrations, outputs: Array, seen: Array) -> Float[Array, "predictors rows classes"]:
+    return jax.vmap(lambda one, said: probabilities(one, said, seen))(calibrations.each, outputs)
 
 
 def probabilities(

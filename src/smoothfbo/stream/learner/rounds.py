@@ -15,10 +15,10 @@ from smoothfbo.samples import Data, Samples
 from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
 from smoothfbo.stream.learner.calibration import (
-    Calibration,
-    calibrate,
-    probabilities,
-    uncalibrated,
+    Calibrations,
+    all_uncalibrated,
+    calibrate_all,
+    mixed_probabilities,
     with_first,
     with_unseen,
 )
@@ -71,7 +71,7 @@ class Played(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
     lanes: Float[Array, "lanes rows outputs"]
-    recommended: Float[Array, "rows outputs"]
+    recommended: Float[Array, "predictors rows outputs"]
     since: Since
     random: RandomFeatures
     aggregate: Aggregate
@@ -131,7 +131,7 @@ class Rounds:
             learners=learners,
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
-            calibration=uncalibrated(spec.outputs + 1) if spec.is_classification else None,
+            calibration=all_uncalibrated(min(spec.outputs, 2), spec.outputs + 1) if spec.is_classification else None,
             since=empty_since(spec.kept),
             random=random,
             aggregate=mixture,
@@ -241,7 +241,10 @@ class Rounds:
             goal, mixed_of = with_first(goal), with_first(mixed_of)
         mixture, mixed = aggregate(state.aggregate, mixed_of, goal, counts)
         recommended = (mixed[:, 1:] if spec.outputs > 1 else mixed) * unit + origin
-        scores = self._probabilities(state, recommended) if spec.is_classification else recommended
+        # Probabilities are made of the mixture and, where classes may hide one another, of the learned memory, too,
+        # which is linear.
+        recommended = jnp.stack([recommended, experts[0]]) if spec.outputs > 1 else recommended[None]
+        scores = self._probabilities(state, recommended) if spec.is_classification else recommended[0]
 
         outputs = experts
         if spec.with_references:
@@ -464,23 +467,23 @@ class Rounds:
             rows, goal.T, known.astype(goal.dtype), self.spec.ridge, not self.spec.is_classification
         )
 
-    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibration | None:
+    def _calibrate(self, state: LearnerState, outputs: Array, target: Array, mask: Array) -> Calibrations | None:
         """The probabilities, after a block that was predicted."""
         if state.calibration is None:
             return None
         # Before the first block was learnt nothing was predicted.
         mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate(state.calibration, outputs, with_first(target), mask, self._seen(state))
+        return calibrate_all(state.calibration, outputs, with_first(target), mask, self._seen(state))
 
     def _probabilities(
-        self, state: LearnerState, outputs: Float[Array, "rows outputs"]
+        self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"]
     ) -> Float[Array, "rows classes"]:
         """Of every class; before the first block is learnt, by what was seen last."""
         if state.calibration is None:
             raise ValueError("Only classes have probabilities.")
         seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
-        learnt = with_unseen(probabilities(state.calibration, outputs, seen), seen, rows)
-        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs)))
+        learnt = with_unseen(mixed_probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs[0])))
 
     def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
         """Which classes were learnt. The first one has no indicator of its own."""

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from smoothfbo.online import State
 from smoothfbo.stream.learner.aggregation import Aggregate
-from smoothfbo.stream.learner.calibration import Calibration
+from smoothfbo.stream.learner.calibration import Calibrations
 from smoothfbo.stream.learner.memory import Memory
 from smoothfbo.stream.learner.moments import Moments
 from smoothfbo.stream.learner.random_features import RandomFeatures
@@ -30,7 +30,7 @@ class LearnerState(NamedTuple):
     learners: State
     references: Float[Array, "references outputs coefficients"]
     rolling: RollingRidge | None  # only with references
-    calibration: Calibration | None  # only for classes
+    calibration: Calibrations | None  # only for classes
     since: Since
     random: RandomFeatures
     aggregate: Aggregate
