@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Two processes: most of the time goes into compiling, which uses one core. A file stays in one process, and files come
-# in the order of tests/conftest.py, the longest first.
+# Two processes: most of the time goes into compiling, which uses one core. tests/conftest.py says which files stay
+# together, and in which order they come: the longest first.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test thorough check lint format numerics stress faults fuzz mutants bench bench-quick docs clean
@@ -23,9 +23,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-# Further variants of what `make test` covers already: more estimators, methods and sizes.
+# Further variants of what `make test` covers already: more estimators, methods and sizes, and shapes and types checked
+# at run time in all of the code.
 thorough: $(STAMP)
-	$(PYTEST) -m thorough
+	SMOOTHFBO_TESTS_CHECKED=all $(PYTEST) -m thorough
 
 # The numerical tests with the compiler's optimisations on, as users have them (`make test` leaves them out: most of the
 # time goes into compiling).
@@ -52,7 +53,7 @@ faults: .venv/.ray
 	$(BIN)/python -m pip install --quiet --editable '.[ray]'
 	@touch $@
 
-# Breaks the library on purpose in some 130 places and shows that a test notices each time (more than an hour).
+# Breaks the library on purpose in some 300 places and shows that a test notices each time (more than an hour).
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py
 

@@ -131,10 +131,16 @@ def newest(q, parameters):
     return evaluation.greedy(q, parameters[None], jnp.ones(1, bool))
 
 
+@functools.cache
+def compiled(advance):
+    """For all lanes of a program; compiled once."""
+    return jax.jit(jax.vmap(advance))
+
+
 def whole_run(program):
     """The lanes before the first chunk and after each, and the rows of each."""
     lanes, rows = [jax.jit(jax.vmap(program.start))(program.numbers)], []
-    advance = jax.jit(jax.vmap(program.advance))
+    advance = compiled(program.advance)
     for _ in range(program.chunks):
         lane, records = advance(program.numbers, lanes[-1])
         lanes.append(lane)

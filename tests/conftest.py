@@ -1,16 +1,18 @@
-"""Strict session: float64, no implicit dtype promotion, warnings are errors, jaxtyping checked at run time."""
+"""Strict session: float64, no implicit dtype promotion, warnings are errors, shapes checked at run time."""
 
+import contextlib
 import gc
 import os
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time goes into compiling: programs are kept for other tests, other processes and the next time.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # programs need not say which line they come from
 
 import jax
@@ -27,6 +29,15 @@ if not OPTIMISED:
     flags = "--xla_cpu_parallel_codegen_split_count=1"
     flags += " --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
     os.environ.setdefault("XLA_FLAGS", flags)  # read when the first program is compiled
+
+# Shapes and types of the library are checked at run time in the files that go through every estimator and testbed:
+# checking takes an eighth of the time. `make thorough` checks all of the code in all tests.
+CHECKED = {"test_online.py", "test_pytrees.py", "test_protocol.py"}
+CHECK_ALL = bool(os.environ.get("SMOOTHFBO_TESTS_CHECKED"))
+PACKAGE = Path(find_spec("smoothfbo").submodule_search_locations[0])
+PARTS = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
+PARTS -= set() if CHECK_ALL else {"harness", "stream", "studies", "cli"}
+jaxtyping.install_import_hook([f"smoothfbo.{name}" for name in sorted(PARTS)], "beartype.beartype")
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -53,10 +64,22 @@ def pytest_collection_finish():
 
 
 # The files that take longest, the longest first: else one of them may come last, when the other process has finished.
-LONG = ["test_documents.py", "test_online.py", "test_stream_command.py", "test_stream.py", "test_theory.py",
-        "test_protocol.py", "test_hypergradients.py", "test_regression.py", "test_cartpole_program.py",
+LONG = ["test_stream_command.py", "test_documents.py", "test_online.py", "test_theory.py", "test_protocol.py",
+        "test_hypergradients.py", "test_regression.py", "test_cartpole_program.py",
         "test_cartpole_study.py", "test_estimator.py", "test_horizon.py", "test_commands.py", "test_cartpole_soft_q.py",
         "test_padding.py", "test_finite.py", "test_finite_rounds.py", "test_examples.py"]  # fmt: skip
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests of a file run in one process, and so do all tests of the stream learner, which share compiled programs."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "tests/stream" if nodeid.startswith("tests/stream/") else super()._split_scope(nodeid)
+
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items):
@@ -75,12 +98,25 @@ def few_compiled_programs():
         jax.clear_caches()
 
 
+@contextlib.contextmanager
+def type_checks(on):
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", not on)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def checked(request):
+    with type_checks(CHECK_ALL or request.path.name in CHECKED):
+        yield
+
+
 @pytest.fixture
 def as_users_call():
     """Without run-time type checks, as users call the library: its own messages must do."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with type_checks(False):
+        yield
 
 
 @pytest.fixture

@@ -2,11 +2,14 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,15 +24,28 @@ def python(*arguments, cwd, env=None):
     return result.stdout
 
 
-def test_paper_regression_writes_a_table_and_a_figure(tmp_path):
-    script = ROOT / "examples" / "paper_regression.py"
-    printed = python(script, "--rounds", 80, "--seeds", 2, "--windows", 20, "--out", tmp_path, cwd=tmp_path)
+@pytest.fixture
+def script(tmp_path, monkeypatch, capsys, as_users_call):
+    """Runs a script in this process, with the usual settings of JAX; returns what it printed."""
+
+    def run(name, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+            runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_paper_regression_writes_a_table_and_a_figure(script, tmp_path):
+    printed = script("paper_regression.py", "--rounds", 80, "--seeds", 2, "--windows", 20, "--out", tmp_path)
     assert "cosine with the" in printed
     assert (tmp_path / "regression.png").stat().st_size > 10_000
 
 
-def test_regularisation_is_learnt_where_it_belongs(tmp_path):
-    printed = python(ROOT / "examples" / "regularisation_under_drift.py", cwd=tmp_path)
+def test_regularisation_is_learnt_where_it_belongs(script):
+    printed = script("regularisation_under_drift.py")
     losses = [float(number) for number in re.findall(r"second half: ([\d.]+)", printed)]
     assert losses[1] < 0.95 * losses[0]
     useful, useless = (np.fromstring(text, sep=" ") for text in re.findall(r"\[([^\]]+)\]", printed))

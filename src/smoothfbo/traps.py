@@ -3,6 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from jax.experimental import checkify
 from jaxtyping import PyTree
 
 from smoothfbo import checks
+from smoothfbo.compiled import Static, split
 from smoothfbo.flow import Flow, flow
 
 
@@ -57,14 +59,21 @@ def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction
     shapes = {str(each.equation.invars[0].aval.shape) for each in found.operations if _may_leave(each)}
     if not shapes:
         return
-    checked = checkify.checkify(jax.jit(mapped), errors=checkify.index_checks)
-    message = checked(outer, zeros, x, y)[0].get() or ""
+    with jax.ensure_compile_time_eval():  # known values stay known where the caller is being traced
+        message = _index_error(*split(loss), outer, zeros, x, y).get() or ""
     if any(f"array of shape {shape}:" in message for shape in shapes):
         where = message.split(": ", 1)[1].split(". ")[0].strip()
         raise ValueError(
             f"{name} indexes the outer variable out of range ({where}); JAX would take its last entry instead. Number "
             'the groups from 0, make outer larger, or write outer.at[index].get(mode="fill", fill_value=0).'
         )
+
+
+@partial(jax.jit, static_argnums=0)
+def _index_error(static: Static, arrays: list[Any], outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree) -> Any:
+    """The first index out of range in a loss of all samples; one program for all data of a shape."""
+    mapped = jax.vmap(static.join(arrays), in_axes=(None, 0, 0, 0))
+    return checkify.checkify(mapped, errors=checkify.index_checks)(outer, prediction, x, y)[0]
 
 
 def check_broadcast(

@@ -40,16 +40,23 @@ def wait_for_records(process, folder, number):
     raise AssertionError("the run wrote nothing")
 
 
-def test_interrupted_and_killed_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path):
+@pytest.mark.parametrize(
+    "interrupted",
+    # Interrupted processes are among the tests of the stream command, too.
+    [False, pytest.param(True, marks=pytest.mark.thorough)],
+    ids=["killed", "interrupted and killed"],
+)
+def test_killed_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path, interrupted):
     folder = tmp_path / "my run"
     process = command("regression", *SMALL, "--out", folder)
-    wait_for_records(process, folder, 2)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130
-    assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
-    assert list(folder.glob("progress/000/checkpoints/*.npz"))
-    process = command("regression", *SMALL, "--out", folder)  # the same command again
+    if interrupted:
+        wait_for_records(process, folder, 2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 130
+        assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
+        assert list(folder.glob("progress/000/checkpoints/*.npz"))
+        process = command("regression", *SMALL, "--out", folder)  # the same command again
     wait_for_records(process, folder, 6)
     process.send_signal(signal.SIGKILL)
     process.communicate()

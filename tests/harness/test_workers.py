@@ -280,6 +280,11 @@ def test_processes_share_gpus(tmp_path, monkeypatch):
     assert gpus.visible() == []
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "is not installed" in gpus.start_mps()
+    assert gpus.models() == []
+    asked = tmp_path / "nvidia-smi"
+    asked.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n")
+    asked.chmod(0o755)
+    assert gpus.models() == ["NVIDIA H200"]
     control = tmp_path / "nvidia-cuda-mps-control"
     control.write_text(f'#!/bin/sh\n[ -e {tmp_path}/on ] && exit 0\n[ "$1" = -d ] || exit 1\n: > {tmp_path}/on\n')
     control.chmod(0o755)

@@ -257,7 +257,12 @@ def exact_solves():
 
 @pytest.mark.parametrize(
     ("window", "discount", "refit", "normalise"),
-    [(3, 0.7, False, "window"), (4, 1.0, False, "filled"), (3, 0.7, True, "filled"), (2, 1.0, True, "window")],
+    [
+        (3, 0.7, False, "window"),
+        pytest.param(4, 1.0, False, "filled", marks=pytest.mark.thorough),
+        (3, 0.7, True, "filled"),
+        pytest.param(2, 1.0, True, "window", marks=pytest.mark.thorough),
+    ],
 )
 def test_reevaluated_forms_every_hypergradient_of_the_window_at_the_current_outer_variable(
     window, discount, refit, normalise

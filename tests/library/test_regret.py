@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothfbo import regret
@@ -230,6 +230,7 @@ def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
     }
 
 
+@settings(max_examples=12)
 @given(
     speed=st.floats(0, 2),
     slowing=st.floats(0, 1),

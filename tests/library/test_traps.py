@@ -162,6 +162,15 @@ def test_an_index_out_of_range_into_the_outer_variable(weight, outer):
         init(weighted(weight), outer)
 
 
+def test_an_index_out_of_range_is_found_where_the_caller_is_traced():
+    """Data that a compiled function closes over are known when it is traced."""
+    problem, estimator = weighted(lambda outer, group: jnp.exp(outer[group])), sf.Functional(linear(), linear())
+    state = jax.jit(lambda: estimator.init(problem, np.zeros(3), DATA, KEY))()
+    assert state.inner.params.shape == (3,)
+    with pytest.raises(ValueError, match="inner_loss indexes the outer variable out of range"):
+        jax.jit(lambda: estimator.init(problem, np.zeros(2), DATA, KEY))()
+
+
 @pytest.mark.parametrize(
     ("weight", "outer"),
     [

@@ -69,7 +69,7 @@ def test_every_series_is_predicted_as_if_it_were_alone_and_any_portions_give_the
     mixed.features[series == 0] = alone[0].features
     whole, cut = SeriesLearners(SPEC), SeriesLearners(SPEC)
     expected = process(whole, mixed, series, [])
-    cuts = sorted(np.random.default_rng(1).integers(0, len(series), 12).tolist())
+    cuts = sorted(np.random.default_rng(1).integers(0, len(series), 6).tolist())
     np.testing.assert_array_equal(process(cut, mixed, series, cuts), expected)
     np.testing.assert_array_equal(cut.states[: cut.series], whole.states[: whole.series])
     np.testing.assert_array_equal(cut.bands.states[: cut.series], whole.bands.states[: whole.series])

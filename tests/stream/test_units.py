@@ -109,16 +109,18 @@ def test_a_target_that_jumps_far_is_learnt():
 def test_a_table_that_behaves_is_left_as_it_is():
     """Heavy tails, a mark that is seldom set, a trend: nothing is far, nothing is odd."""
     random = np.random.default_rng(1)
-    x = np.stack([random.standard_t(3, ROWS), random.random(ROWS) < 0.01, np.arange(ROWS) / 100.0], axis=1)
-    y = x @ [1.0, 3.0, 2.0] + 0.1 * random.normal(size=ROWS)
-    learner = Learner(dataclasses.replace(SPEC, features=3))
-    learner.process(Rows(x, y, np.concatenate([[np.nan], y[:-1]])))
-    units = learner.state.units
-    np.testing.assert_array_equal(units.factor, 1)
-    np.testing.assert_array_equal(units.shift, 0)
-    np.testing.assert_array_equal(units.low, x.min(axis=0))
-    np.testing.assert_array_equal(units.high, x.max(axis=0))
-    np.testing.assert_array_equal(learner.state.features.rows, ROWS)
+    mark = random.random(ROWS) < 0.01
+    for column in (random.standard_t(3, ROWS), np.arange(ROWS) / 100.0):
+        x = np.stack([column, mark], axis=1)
+        y = x @ [1.0, 3.0] + 0.1 * random.normal(size=ROWS)
+        learner = Learner(SPEC)
+        learner.process(Rows(x, y, np.concatenate([[np.nan], y[:-1]])))
+        units = learner.state.units
+        np.testing.assert_array_equal(units.factor, 1)
+        np.testing.assert_array_equal(units.shift, 0)
+        np.testing.assert_array_equal(units.low, x.min(axis=0))
+        np.testing.assert_array_equal(units.high, x.max(axis=0))
+        np.testing.assert_array_equal(learner.state.features.rows, ROWS)
 
 
 def test_a_column_that_begins_nearly_constant_is_not_lost():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cartpole_reference import newest, whole_run
+from cartpole_reference import compiled, newest, whole_run
 
 from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.harness.methods import find
@@ -87,8 +87,19 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
     assert evaluation.averaged_networks(replace(many, evaluate_every=100_000, averaged=0.7))[-1] == 7
     (program,) = cartpole.programs(config)
     lanes, _ = whole_run(program)
-    advance = jax.jit(jax.vmap(program.advance))
+    advance = compiled(program.advance)
     generator = jax.random.key(4)
+
+    @jax.jit
+    def judge(time, networks):
+        def one(numbers, networks):
+            stream = cartpole.replay(config, find("vep"), numbers)
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
+            policy = evaluation.greedy(stream.q, networks, jnp.ones(len(networks), bool))
+            return evaluation.evaluate(stream.environment, policy, time, key, 2)
+
+        return jax.vmap(one)(program.numbers, networks)
+
     alone, together = [], []
     for number, members in ((3, 2), (4, 2), (5, 3)):
         # Networks that act differently stand for those of the evaluations before.
@@ -97,16 +108,8 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
         after, rows = advance(program.numbers, before._replace(networks=earlier))
         newest = inner_parameters(after.run.learner.estimator)
         np.testing.assert_array_equal(after.networks, earlier.at[:, number % 3].set(newest))
-
-        def judge(numbers, networks, number=number):
-            time = jnp.asarray(10 * number + 9, jnp.int32)
-            stream = cartpole.replay(config, find("vep"), numbers)
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
-            policy = evaluation.greedy(stream.q, networks, jnp.ones(len(networks), bool))
-            return evaluation.evaluate(stream.environment, policy, time, key, 2)
-
-        places = [(number - age) % 3 for age in range(members)]
-        averaged = jax.vmap(judge)(program.numbers, after.networks[:, jnp.array(places)])
+        time, places = np.int32(10 * number + 9), [(number - age) % 3 for age in range(members)]
+        averaged = judge(time, np.asarray(after.networks)[:, places])
         for name, expected in {
             "return_mean": averaged.returns.mean(-1),
             "return_min": averaged.returns.min(-1),
@@ -116,7 +119,7 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
             "shown": averaged.first[:, :200:4, :3:2],
         }.items():
             np.testing.assert_allclose(rows[name][:, 0], expected, rtol=1e-12, err_msg=name)
-        single = jax.vmap(judge)(program.numbers, newest[:, None])
+        single = judge(time, newest[:, None])
         np.testing.assert_array_equal(rows["newest_return"][:, 0], single.returns.mean(-1))
         alone.append(single)
         together.append(averaged)

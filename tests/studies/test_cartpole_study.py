@@ -437,9 +437,16 @@ def test_bad_options_are_one_line_and_make_no_folder(options, message, capsys, t
     assert not list(tmp_path.iterdir())
 
 
+# The same for all commands, so that their programs are compiled once.
+SIZES = [
+    "--steps", "40", "--evaluate-every", "20", "--episodes", "2", "--seeds", "2", "--random-steps", "20",
+    "--batch", "8", "--capacity", "64", "--q-hidden", "4",
+]  # fmt: skip
+
+
 def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
-    sizes = "--steps 40 --evaluate-every 20 --episodes 2 --seeds 2 --random-steps 20 --batch 8 --capacity 64 --window 3"
-    options = ["--methods", "fbo", "smooth-fbo", "--environment", "drifting", "--settings", "none", *sizes.split()]
+    options = ["--methods", "fbo", "smooth-fbo", "--environment", "drifting", "--settings", "none", *SIZES]
+    options += ["--window", "3"]
     assert cli.main(["cartpole", *options, "--tensorboard", "--out", str(tmp_path)]) == 0
     assert list((tmp_path / "tensorboard").rglob("events*"))
     assert "SmoothFBO" in capsys.readouterr().out
@@ -461,8 +468,7 @@ def test_a_run_has_its_settings_with_it(tmp_path):
     file, run = tmp_path / "best.json", tmp_path / "run"
     setting = dict(zip(GRID, (1e-3, 1e-4, 0.01, 0.1, 0.5, 3.0, 0.4), strict=True))
     store.write_json(file, {"version": 2, "methods": {"smooth-fbo": [setting], "mle": [setting]}})
-    sizes = "--steps 20 --evaluate-every 10 --episodes 1 --seeds 1 --random-steps 20 --batch 8 --capacity 64"
-    options = ["--methods", "smooth-fbo", "--environment", "drifting", "--settings", str(file), *sizes.split()]
+    options = ["--methods", "smooth-fbo", "--environment", "drifting", "--settings", str(file), *SIZES]
     assert cli.main(["cartpole", *options, "--out", str(run)]) == 0
     assert store.read_json(run / "config.json")["settings"] == {"smooth-fbo": [setting]}
     lanes = store.read_table(run / "lanes.parquet")

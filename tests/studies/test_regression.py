@@ -309,7 +309,9 @@ def test_every_method_of_every_kind_has_its_lanes():
     assert len(regression.programs(config)) == 2 * 2 * 4
 
 
-@pytest.mark.parametrize(("estimator", "weights"), [("unrolled", "decay"), ("aid", "per-lag")])
+@pytest.mark.parametrize(
+    ("estimator", "weights"), [("unrolled", "decay"), pytest.param("aid", "per-lag", marks=pytest.mark.thorough)]
+)
 def test_the_other_programs_run(estimator, weights):
     config = dataclasses.replace(
         SMALL, methods=(f"smooth-{estimator}",), weights=(weights,), drift=("jumps",), seeds=1, probe_draws=0, chunk=6,

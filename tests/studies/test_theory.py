@@ -31,17 +31,18 @@ from smoothfbo.studies.theory.replay import draw_sample, replayed_lane, sampled_
 from smoothfbo.studies.theory.statements import Judge, judge_statements
 from smoothfbo.testbeds import DriftingCosine, FiniteBilevel
 
-SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0", "0.05",
+SMALL = ["--lanes", "24", "--rounds", "40", "--windows", "1", "4", "--drifts", "0.05",
          "--horizons", "100", "316", "1000", "--exponents", "0.333", "--growth-lanes", "4"]  # fmt: skip
 
 
 @contextlib.contextmanager
 def jaxtyped_off():
     """As users run it: without run-time checks of types, and with the usual promotion of dtypes."""
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     with jax.numpy_dtype_promotion("standard"):
         yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_theory_writes_checks_metrics_and_figures(finished):
         assert word in names
     assert all(check["holds"] is not False for check in summary["checks"])
     lanes = pd.read_parquet(folder / "metrics.parquet")
-    assert len(lanes) == (6 * 2 + 1) * 2 * 2 * 24  # (problems × windows + replayed estimates) × drifts × steps × lanes
+    assert len(lanes) == (6 * 2 + 1) * 2 * 24  # (problems × windows + replayed estimates) × steps × lanes
     assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
     assert {path.name for path in (folder / "figures").iterdir()} == {
         "bound.png", "decomposition.png", "growth.png", "growth_bias.png", "trade_off.png"
