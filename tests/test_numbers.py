@@ -28,46 +28,64 @@ def test_stored_results_say_what_made_them(path):
 
 # The arena
 
+ARENA = ("sources", "regression", "decay", "instruments", "support", "families", "corruption", "cosine")
+
 
 def gap_cell(value):
     return f"{value['mean']:.3g} [{value['low']:.3g}, {value['high']:.3g}]"
 
 
+def arena_rows(method):
+    return {row["problem"]: row for row in stored("arena_full")["board"] if row["method"] == method}
+
+
 @pytest.mark.parametrize("method", ["recommended", "fbo", "smooth-fbo", "mixed-fbo", "replayed-fbo", "sobow", "exact"])
-def test_the_arenas_table(method):
-    """A row of the table: gaps, and costs where there are any."""
-    rows = {row["problem"]: row for row in stored("arena_quick")["board"] if row["method"] == method}
-    cells = " | ".join(gap_cell(rows[name]["gap"]) for name in ("sources", "instruments", "families"))
-    page = text_of("arena.md")
+def test_the_arenas_tables(method):
+    """Gaps, costs and ranges of rates; bold print is left out."""
+    rows, page = arena_rows(method), text_of("arena.md")
     label = f"*{find(method).label}*" if find(method).is_reference else find(method).label
-    assert f"| {label} | {cells} |" in page
-    costs = " / ".join(f"{rows[name]['cost_to_fbo']:.2g}" for name in ("sources", "instruments", "families"))
-    assert f"| {costs} |" in page
+    ranks = {row["method"]: f"{row['mean_rank']:.1f}" for row in stored("arena_full")["standings"]}
 
+    def gap(name):
+        if name not in rows:
+            return "–"
+        return gap_cell(rows[name]["gap"]) if not rows[name]["diverged"] else f"diverged ({rows[name]['diverged']})"
 
-@pytest.mark.parametrize("method", ["recommended", "fbo", "smooth-fbo", "mixed-fbo", "replayed-fbo", "exact"])
-def test_the_recommended_methods_table(method):
-    names = ("sources", "instruments", "support", "families")
-    rows = {row["problem"]: row for row in stored("arena_recommended")["board"] if row["method"] == method}
-    label = f"*{find(method).label}*" if find(method).is_reference else find(method).label
-    cells = " | ".join(gap_cell(rows[name]["gap"]) for name in names)
-    costs = " / ".join(f"{rows[name]['cost_to_fbo']:.2g}" for name in names)
-    assert f"| {label} | {cells} | {costs} |" in text_of("arena.md")
-    if method == "recommended":
-        for name in ("instruments", "families"):
-            value = rows[name]["to_best"]
-            assert f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" in text_of("arena.md")
+    first, second = (" | ".join(map(gap, names)) for names in (ARENA[:4], ARENA[4:]))
+    assert f"| {label} | {ranks.get(method, '–')} | {first} |" in page
+    assert f"| {label} | {second} |" in page
+    if method in ranks:
+        cells = [
+            f"{row['cost_to_fbo']:.2g}; {'≥ ' if row['range']['is_open'] else ''}{10 ** row['range']['decades']:.2g}"
+            for row in (rows.get(name) for name in ARENA) if row is not None
+        ]  # fmt: skip
+        assert " | ".join(cells) in page
 
 
 def test_what_the_arena_says_of_the_recommended_method():
-    rows = {row["problem"]: row for row in stored("arena_quick")["board"] if row["method"] == "recommended"}
-    assert rows["sources"]["to_best"]["mean"] == 1
-    page = text_of("arena.md")
-    for name in ("instruments", "families"):
-        value = rows[name]["to_best"]
-        assert f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" in page
-    assert rows["families"]["to_fbo"]["low"] > 1
-    for row in stored("arena_quick")["correlations"]:
-        value = row["spearman_gap"]
-        text = f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]".replace("-", "−")
-        assert text in page, text
+    rows, page = arena_rows("recommended"), text_of("arena.md")
+
+    def written(value):
+        return f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]"
+
+    for name in ("instruments", "support"):
+        assert rows[name]["to_best"]["mean"] == 1
+        assert rows[name]["equal_time"]["ratio"]["mean"] < 1
+        assert written(rows[name]["to_fbo"]) in page
+    for name in ("sources", "families", "corruption", "cosine"):
+        cells = written(rows[name]["to_best"]), written(rows[name]["to_fbo"]), f"{rows[name]['cost_to_fbo']:.2g}"
+        assert f"| {name} | {' | '.join(cells)} |" in page
+    for row in stored("arena_full")["correlations"]:
+        assert f"{row['spearman_gap']['mean']:.2f} ({row['problem']})".replace("-", "−") in page
+
+
+def test_the_arenas_map():
+    cells = {
+        (e["noise"], e["period"], e["method"]): e["ratio"] for e in stored("arena_full")["map"] if e["rate"] is None
+    }
+    for noise, period in {key[:2] for key in cells}:
+        both = (cells[noise, period, method] for method in ("smooth-fbo", "recommended"))
+        texts = (f"{r['mean']:.2f}{'' if r['low'] <= 1 <= r['high'] else '*'}" for r in both)
+        assert f"| {noise:g} | {period:g} | {' | '.join(texts)} |" in text_of("arena.md")
+    pays = [ratio["high"] < 1 for (_, _, method), ratio in cells.items() if method == "smooth-fbo"]
+    assert (sum(pays), len(pays)) == (1, 16)
