@@ -14,7 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from smoothfbo import __version__
 from smoothfbo.harness.console import cores
+from smoothfbo.harness.folders import commit_of_source
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("jax", "jaxlib", "optax", "jaxopt", "torch", "torchopt", "higher")
@@ -124,6 +126,8 @@ def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(seconds, 1),
+        "version": __version__,
+        "commit": commit_of_source(),
         "machine": machine(),
         "ratios": [{**asdict(line), "met": line.met} for line in result.ratios],
         "cases": list(result.cases),

@@ -2,7 +2,8 @@
 
 The file names every run's command, commit, versions and devices; a commit with changes or a missing version is refused.
 Numbers have six digits. Of the theory's checks the worst of each statement and problem is kept, of settings beside the
-main comparison the headline figures. The seeds of CartPole are kept one by one, as NAME_lanes.csv.
+main comparison the headline figures, of a table's run errors, coverage and changes. The seeds of CartPole are kept one
+by one, as NAME_lanes.csv.
 """
 
 import json
@@ -15,6 +16,7 @@ import pandas as pd
 
 STATED = ("command", "commit", "versions", "python", "devices")
 PARTS = ("groups", "improvement", "claims", "theory", "checks", "growth_slopes")  # of a summary
+TABLE = ("rows", "block", "errors", "best_reference", "ratio_to_best_reference", "coverage", "changes")
 LANE = ("method", "environment", "window", "mix", "seed", "final_return", "late_return", "mean_return", "newest_return",
         "newest_late_return", "clipped")  # fmt: skip
 HEADLINES = ("excess", "cosine_used", "proxy", "regret_1", "regret_100")  # of a group beside the main comparison
@@ -35,7 +37,8 @@ def described(folder: Path) -> dict[str, Any]:
         raise SystemExit(
             f"{folder}: commit {run.get('commit')}, version {run['versions'].get('smoothfbo')}: run it again"
         )
-    return {name: run[name] for name in STATED}
+    command = re.sub(r" --out \S+", "", run["command"])  # the folder is anybody's own
+    return {name: run[name] for name in STATED} | {"command": command}
 
 
 def is_main(group: dict[str, Any], base: dict[str, Any] | None) -> bool:
@@ -77,6 +80,8 @@ def main(name: str, *folders: str) -> None:
         entries["groups"] = [short(group, base) for group in entries["groups"]]
         entries["checks"] = worst(entries["checks"])
         mark = {"run": place.name} if len(places) > 1 else {}
+        if "coverage" in summary:  # a run of `smoothfbo stream`
+            content.setdefault("tables", []).append({"run": place.name} | rounded({key: summary[key] for key in TABLE}))
         for part in PARTS:
             content.setdefault(part, []).extend(mark | rounded(entry) for entry in entries[part])
     target = Path(__file__).parent / "results" / f"{name}.json"

@@ -113,6 +113,28 @@ def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it, cap
 # Commands
 
 
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+\.(?:png|gif))\)")
+COMMAND = re.compile(r"^```python|^\$ smoothfbo|^python -m|`(?:smoothfbo|python -m|make) [^`]+`", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if IMAGE.search(prose(page))], ids=name_of)
+def test_every_figure_has_its_command_beside_it(page):
+    """In the same section: a command, or the code that draws it."""
+    text = page.read_text()
+    fences = [match.span() for match in FENCE.finditer(text)]
+    headings = [match.start() for match in re.finditer(r"^##? ", text, re.MULTILINE)]
+    begins = [at for at in headings if not any(first <= at < last for first, last in fences)]
+    for first, last in zip(begins, [*begins[1:], len(text)], strict=True):
+        section = text[first:last]
+        names = IMAGE.findall(section)
+        assert not names or COMMAND.search(section), f"{name_of(page)}: no command beside {', '.join(names)}"
+
+
+def test_every_figure_is_shown():
+    shown = {Path(name).name for page in PAGES for name in IMAGE.findall(page.read_text())}
+    assert {path.name for kind in ("*.png", "*.gif") for path in (DOCS / "figures").glob(kind)} <= shown
+
+
 @cache
 def help_of(command):
     """The options that `smoothfbo COMMAND --help` lists."""

@@ -341,6 +341,12 @@ def test_sentences():
     )
 
 
+def test_the_cosines_on_the_page_of_hypergradients():
+    cosines = [group_of("regression_paper", method, 1)["cosine_used"]["mean"] for method in ("fbo", "aid", "unrolled")]
+    text = f"is {cosines[0]:.2f} for FBO, {cosines[1]:.3f} for AID and {cosines[2]:.3f} for unrolling"
+    assert not missing("concepts/hypergradient.md", text)
+
+
 def test_where_the_true_regret_falls():
     def windows(metric, minibatch):
         return [window for window in WINDOWS if effect(metric, window, "per-lag", minibatch)["verdict"] == "holds"]

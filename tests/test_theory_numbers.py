@@ -43,6 +43,9 @@ def test_worst_ratios():
         f"expectations | {theorems[0]:.2f}, {theorems[1]:.2f} |",
         f"every path | {worst('bias lemma'):.2f} |",
         f"equal to 3e-15; {worst('linear reduction: BLR'):.2f} |",
+        f"every path; expectations; every path | {worst('replay, descent'):.2f}, {worst('theorem (replayed)'):.2f}, "
+        f"{worst('replay, ageing'):.2f} |",
+        f"and {worst('measured: E BLR, replayed against stored (oracle problem)'):.2f} with an oracle",
         f"In the worst single round the ratio is {worst('error lemma (oracle), worst round'):.2f}",
         f"is at most {worst('linear reduction, O'):.2f}, that of the historical-point premise at most "
         f"{worst('historical-point premise'):.1f}",
@@ -65,8 +68,8 @@ def test_slopes_of_replayed_windows(label):
     """At the theorems' own step; of BLR_w and of BLR_1."""
     found = [
         each
-        for each in stored("theory_replay")["growth_slopes"]
-        if (each["drift"], each["smoothing"]) == REPLAYED[label]
+        for each in stored("theory")["growth_slopes"]
+        if (each["drift"], each["smoothing"], each["bias"], each["step"]) == (*REPLAYED[label], "none", "1/L")
     ]
     assert [each["exponent"] for each in found] == [0.333, 0.5, 0.667]
     for regret, suffix in (("BLR_w", ""), ("BLR_1", "_one")):

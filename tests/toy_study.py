@@ -1,13 +1,14 @@
 """A study that costs nothing, for tests of the harness."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import pandas as pd
 
 from smoothfbo.harness import runner
-from smoothfbo.harness.study import Measured, Program, Run, Study
+from smoothfbo.harness.study import Measured, Program, Run, Sequel, Study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +17,11 @@ class Config:
     speed: float = 1.0
 
 
-def toy(speed: float = 1.0) -> Study:
-    """Three lanes of a random walk and one more, in two programs: cheap, with a state and with randomness."""
+def toy(speed: float = 1.0, *, with_sequel: bool = False) -> Study:
+    """Three lanes of a random walk and one more, in two programs: cheap, with a state and with randomness.
+
+    With a sequel, the seed of the lane that came furthest walks again, and so does the next.
+    """
     config = Config(speed=speed)
 
     def begin(numbers):
@@ -53,7 +57,15 @@ def toy(speed: float = 1.0) -> Study:
     def summarise(tables):
         return {"summary": {"rows": len(tables["metrics"]), "lanes": len(tables["lanes"])}}
 
-    return Study("toy", config, [program("a", [1, 2, 3]), program("b", [4])], measure, summarise)
+    def choose(tables: Mapping[str, pd.DataFrame]) -> int:
+        lanes = tables["lanes"]
+        return int(lanes["seed"][lanes["place"].idxmax()])
+
+    def later(choice: int) -> list[Program]:
+        return [program("c", [choice, choice + 1])]
+
+    sequel = Sequel(choose, later, 2 * 16) if with_sequel else None
+    return Study("toy", config, [program("a", [1, 2, 3]), program("b", [4])], measure, summarise, sequel)
 
 
 def execute(study, folder, on_records=lambda program, records: None, on_progress=lambda progress: None):

@@ -1,4 +1,4 @@
-"""Steps of λ that find their own length, and their own window, by what the last move achieved."""
+"""Steps of λ that find their own length by what the last move achieved."""
 
 from typing import Any, NamedTuple
 
@@ -28,12 +28,12 @@ class AdaptiveState(NamedTuple):
 
 
 def adaptive_steps(
-    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.98
+    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.999
 ) -> optax.GradientTransformationExtraArgs:
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 
-    The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed` with several windows,
-    say. The first is that of the round's own outer samples alone; call it ĝ_t. These were not there when the earlier
+    The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed(..., own=...)`, say. The
+    first is that of the round's own outer samples alone; call it ĝ_t. These were not there when the earlier
     moves were made, so it can judge them:
 
         log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, d_{t−1,k})
@@ -54,11 +54,11 @@ def adaptive_steps(
       less where λ has more than ten coordinates, so that the move as a whole is no longer. All coordinates share one
       length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
-    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 0.3/√(1 + t).
+    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 1/√(1 + t).
     - `memory`: share of the old mean in the running mean of squares.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
-    `window_average` in front, and give `Replayed` a window of 1 beside the longer ones.
+    `window_average` in front, and give `Replayed` an estimator for the round's own data, `own`.
     """
     checks.require_range(length, "length", 0.0, open_low=True)
     checks.require_integer(candidates, "candidates", 1)
@@ -105,7 +105,7 @@ def adaptive_steps(
             )
         if candidates is not None and not _is_untouched(updates, grad):
             raise ValueError(
-                "adaptive_steps takes the gradients of all windows as the estimator gives them, so nothing may change "
+                "adaptive_steps takes all candidates as the estimator gives them, so nothing may change "
                 "the gradient before it: write adaptive_steps alone, without a chain or a mask."
             )
         own = gradients[0]
@@ -116,7 +116,7 @@ def adaptive_steps(
         made = _made(state, params)
         cosines = jnp.stack([_cosine(own, direction) for direction in made])
         age = state.rounds.astype(number)
-        speed = jnp.maximum(jnp.asarray(adaptation, number), 0.3 / jnp.sqrt(1 + age))
+        speed = jnp.maximum(jnp.asarray(adaptation, number), 1 / jnp.sqrt(1 + age))
         lengths = state.lengths * jnp.exp(speed * cosines.astype(number))
         lengths = jnp.clip(lengths, SMALLEST * state.scale, LARGEST * state.scale)
 

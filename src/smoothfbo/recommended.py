@@ -1,15 +1,17 @@
 """The recommended algorithm in one call: SmoothFBO with replay in place of stored gradients, and no rate to choose."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 from jaxtyping import PyTree
 
+from smoothfbo import checks
 from smoothfbo.adaptive import adaptive_steps
 from smoothfbo.functions.base import AbstractFunction
 from smoothfbo.functions.linear import Linear, last_hidden
 from smoothfbo.functions.network import Network
+from smoothfbo.hypergradients.adjoints import FittedAdjoint
 from smoothfbo.hypergradients.corrections import AbstractCorrection, FittedCorrection
 from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.replayed import Replayed
@@ -26,19 +28,23 @@ def smooth_fbo(
     *,
     adjoint: Any = None,
     project: Callable[[PyTree], PyTree] | None = None,
-    windows: Sequence[int] = (1, 4, 16),
+    window: int = 16,
+    damping: Number = 1.0,
     correction: AbstractCorrection | None = None,
     length: Number = 3e-2,
 ) -> Online:
-    """An `Online` that finds its window and its step by itself: no window and no rate in units of gradients to choose.
+    """An `Online` that needs no rate in units of gradients, and whose window need not be chosen with care.
 
     It is a composition of the library's parts, and can be taken apart:
 
-        Online(problem, Replayed(Functional(inner, adjoint), windows), adaptive_steps(candidates=len(windows)), project)
+        own = Functional(inner.damped(1.0), adjoint.damped(1.0))
+        Online(problem, Replayed(Functional(inner, adjoint), 16, own=own), adaptive_steps(candidates=2), project)
 
-    In every round the functional hypergradient is formed at the current λ on the data of the last 1, 4 and 16 rounds,
-    each with an inner and an adjoint fit of its own. λ moves along a combination of the three, whose lengths are learnt
-    from what the new round's own gradient says about the last move (see `adaptive_steps`).
+    In every round inner and adjoint function are fitted at the current λ on the data of the last 16 rounds. This is the
+    prior of a second fit, on the round's own data, from which the hypergradient is formed. λ moves along it and along
+    the gradient of the round's outer samples, by lengths that are learnt from what the new round says about the last
+    move (see `adaptive_steps`). So the newest round has its full weight, and the noise of few samples does not: the fit
+    is damped towards what many rounds have in common.
 
     The paper's SmoothFBO is another composition, `optax.chain(window_average(w), optax.sgd(α))` after `Functional`. It
     averages stored gradients, which delays them; see `Replayed`.
@@ -50,11 +56,13 @@ def smooth_fbo(
       the last layer is solved in every round, as correction and as adjoint: trained by a few steps alone, ĥ lags behind
       λ, the gradient still points where the last move went, and the steps grow without end.
     - `adjoint`, `correction`: as in `Functional`. None takes `inner` itself for a `Linear`, the last layer for an MLP.
-    - `windows`: from 1 on, increasing. Memory: the data of the longest one. Time: one call of `Functional` for each, on
-      so many rounds of data. A `Network` is trained once for each window.
+    - `window`: rounds that are kept and fitted together. Memory: their data. Time: one call of `Functional` on all of
+      them, one more adjoint, and one call on the round's own data. A `Network` is trained once a round.
+    - `damping`: how much of the window's fit enters that of the round (see `Linear`).
     - `length`: how far a coordinate of λ moves in the first round (times the scale of λ_0, where that is above 1). The
       result hardly depends on it.
     """
+    checks.require_range(damping, "damping", 0.0)
     if isinstance(inner, Network) and adjoint is None and correction is None:
         adjoint, correction = _last_layer, FittedCorrection(_last_layer)
         if not isinstance(inner.frozen, eqx.nn.MLP):
@@ -63,9 +71,27 @@ def smooth_fbo(
                 "equinox.nn.MLP, whose last layer is solved. For another Network give adjoint and correction, e.g. "
                 "FittedCorrection(Linear(features)); without a correction ĥ lags behind λ, and the steps grow for ever."
             )
-    estimator = Replayed(Functional(inner, inner if adjoint is None else adjoint, correction=correction), windows)
-    return Online(problem, estimator, adaptive_steps(length, candidates=len(estimator.windows)), project)
+    adjoint = inner if adjoint is None else adjoint
+    of_round = _damped(inner, damping)
+    if isinstance(inner, Network) and correction is not None:
+        of_round = inner.untrained()
+    own = Functional(of_round, _damped(adjoint, damping), correction=_damped(correction, damping))
+    estimator = Replayed(Functional(inner, adjoint, correction=correction), window, own=own)
+    return Online(problem, estimator, adaptive_steps(length, candidates=2), project)
 
 
 def _last_layer(module: Any) -> Linear:
     return Linear(last_hidden(module), ridge=RIDGE, bias=True)
+
+
+def _damped(part: Any, damping: Number) -> Any:
+    """A function, an adjoint or a correction whose closed-form fit stays near its start. Trained ones do so anyway."""
+    if isinstance(part, Linear):
+        return part.damped(damping)
+    if isinstance(part, FittedAdjoint):
+        return FittedAdjoint(_damped(part.function, damping))
+    if isinstance(part, FittedCorrection):
+        return FittedCorrection(_damped(part.function, damping))
+    if part is None or isinstance(part, eqx.Module):
+        return part
+    return lambda module: _damped(part(module), damping)

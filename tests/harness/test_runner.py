@@ -14,9 +14,10 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import chunks, folders, lanes, store
+from smoothfbo.harness import chunks, console, folders, lanes, runner, store
 from smoothfbo.harness.checkpoints import Checkpoints
 from smoothfbo.harness.lanes import SpreadProgram
+from smoothfbo.harness.study import Progress
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +213,53 @@ def test_one_compilation_per_program():
     assert records["place"].shape == (3, 4)
 
 
+def test_a_sequel_follows_from_the_first_programs_and_dies_and_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """Four chunks each of a and b, then c: killed in b, before the choice, at the start of c, and within it."""
+    monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
+    whole, shown = tmp_path / "whole", []
+    execute(toy(with_sequel=True), whole, on_progress=shown.append)
+    metrics = pd.read_parquet(whole / "metrics.parquet")
+    assert list(metrics.groupby("method")["seed"].unique().map(list)) == [[1, 2, 3], [4], [4, 5]]  # 4 starts at 400
+    assert {progress.total for progress in shown if progress.total} == {6 * 16}
+    done = [progress.done for progress in shown]
+    assert done == sorted(done)
+    assert done[-1] == 6 * 16
+    folder = tmp_path / "run"
+    for number in (5, 4, 1, 2):  # chunks until the next kill, which loses the last one
+        with pytest.raises(Kill):
+            execute(toy(with_sequel=True), folder, stop_after(number))
+    assert (folder / "progress" / runner.CHOICE).exists()
+    execute(toy(with_sequel=True), folder)
+    same_results(folder, whole)
+    assert not (folder / "progress").exists()
+
+
+def test_the_choice_is_made_once(tmp_path):
+    """Whoever resumes takes it from the run's folder."""
+    study = toy(with_sequel=True)
+    with pytest.raises(Kill):
+        execute(study, tmp_path, stop_after(9))
+    never = dataclasses.replace(study.sequel, choose=stop_after(1))
+    execute(dataclasses.replace(study, sequel=never), tmp_path)
+    assert set(pd.read_parquet(tmp_path / "metrics.parquet")["seed"]) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_calls_for_some_lanes_at_a_time_are_the_same_lanes(width):
+    """Also where a call has room for more lanes than there are, and where its compilation serves fewer lanes."""
+    whole = SpreadProgram(toy().programs[0])
+    parts = SpreadProgram(dataclasses.replace(toy().programs[0], width=width))
+    first, second = whole.start(), parts.start()
+    assert len(second) == -(-3 // width)
+    for _ in range(2):
+        first, expected = whole.advance(first)
+        second, records = parts.advance(parts.put(parts.fetch(second)))
+        for name, values in expected.items():
+            np.testing.assert_array_equal(records[name], values)
+    shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), parts.shapes())
+    assert shapes == jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), parts.fetch(second))
+
+
 @pytest.mark.parametrize("block", [1, 2])
 def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     """Three lanes, two at a time: the second block has a lane of padding."""
@@ -219,7 +267,7 @@ def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     whole = SpreadProgram(program)
     monkeypatch.setattr(lanes, "BLOCK", block)
     parts = SpreadProgram(program)
-    padded = np.asarray(parts.put(np.arange(3.0)))
+    padded = np.asarray(parts.put(np.arange(3.0))[0])
     np.testing.assert_array_equal(padded, [0, 1, 2] if block == 1 else [0, 1, 2, 2])
     first, second = whole.start(), parts.start()
     for _ in range(2):
@@ -230,3 +278,16 @@ def test_lanes_in_blocks_are_the_same_lanes(monkeypatch, block):
     for one, other in zip(*(map(np.asarray, jax.tree.leaves(s.fetch(x))) for s, x in ((whole, first), (parts, second))),
                           strict=True):  # fmt: skip
         np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_left_counts_the_compilations_to_come(monkeypatch):
+    """Ten seconds of compiling and ten of 20 rounds each, twice, with 40 rounds to come: the same again."""
+    clock = iter([0.0, 10.0, 20.0, 20.0, 30.0, 40.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(clock))
+    speed, left = console.Speed(), []
+    for done, compiling in ((0, True), (0, False), (20, False), (20, True), (20, False), (40, False)):
+        progress = Progress("", done, 80, "rounds", compiling)
+        speed.update(progress)
+        left.append(speed.left(progress))
+    assert left[2] == "about 30 s left"  # there may have been one compilation for all
+    assert left[-1] == "about 40 s left"

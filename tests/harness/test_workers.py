@@ -1,5 +1,6 @@
 """Blocks of lanes by workers: how they are cut, tried again, given up, resumed and joined."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -51,8 +52,8 @@ class Here:
         runner.execute(self._study, Run(None, self._folder, "", lambda progress: None, watch, block=block))
 
 
-def run(folder, workers, on_progress=lambda progress: None, on_records=lambda program, records: None):
-    study = toy()
+def run(folder, workers, on_progress=lambda progress: None, on_records=lambda program, records: None, study=None):
+    study = study or toy()
     runner.execute(study, Run(study.config, folder, "smoothfbo toy", on_progress, on_records, workers))
 
 
@@ -81,6 +82,8 @@ def test_blocks_have_every_lane_once_and_are_as_equal_as_can_be(size, lanes):
 
 def test_as_many_blocks_as_keep_the_workers_busy():
     assert [size_for(toy().programs, number) for number in (1, 2, 3, 4, 100)] == [4, 2, 2, 1, 1]
+    wide = [dataclasses.replace(program, width=3) for program in toy().programs]
+    assert [size_for(wide, number) for number in (1, 2, 100)] == [6, 3, 3]  # full calls
 
 
 def test_blocks_give_the_tables_of_one_process(whole, tmp_path):
@@ -115,6 +118,32 @@ def test_a_driver_that_died_goes_on_with_what_is_left_and_with_the_same_blocks(w
 
 def _die():
     raise Kill
+
+
+def test_workers_run_the_sequel_by_the_stored_choice(tmp_path):
+    study, shown = toy(with_sequel=True), []
+    execute(study, tmp_path / "whole")
+    workers = Here(dataclasses.replace(study, measure=_die))  # a worker measures nothing
+    run(tmp_path / "run", workers, shown.append, study=study)
+    same_results(tmp_path / "whole", tmp_path / "run")
+    assert workers.asked == ["000-000000", "000-000001", "001-000000", "002-000000"]
+    assert {progress.total for progress in shown} == {6 * 16}
+    assert [progress.done for progress in shown] == sorted(progress.done for progress in shown)
+
+
+def test_nothing_is_chosen_while_a_first_block_is_missing(tmp_path):
+    study = toy(with_sequel=True)
+
+    def fault(block, number):
+        if block == "001-000000":
+            raise RuntimeError("no luck")
+
+    run(tmp_path, Here(study, fault), study=study)
+    assert folders.read_missing(tmp_path)
+    again = Here(study)
+    run(tmp_path, again, study=study)
+    assert again.asked == ["001-000000", "002-000000"]
+    assert folders.is_complete(tmp_path)
 
 
 def test_a_block_is_tried_again_and_given_up_when_it_gets_no_further(whole, tmp_path):
@@ -251,6 +280,11 @@ def test_processes_share_gpus(tmp_path, monkeypatch):
     assert gpus.visible() == []
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "is not installed" in gpus.start_mps()
+    assert gpus.models() == []
+    asked = tmp_path / "nvidia-smi"
+    asked.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n")
+    asked.chmod(0o755)
+    assert gpus.models() == ["NVIDIA H200"]
     control = tmp_path / "nvidia-cuda-mps-control"
     control.write_text(f'#!/bin/sh\n[ -e {tmp_path}/on ] && exit 0\n[ "$1" = -d ] || exit 1\n: > {tmp_path}/on\n')
     control.chmod(0o755)

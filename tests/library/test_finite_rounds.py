@@ -20,7 +20,7 @@ ESTIMATORS = {
     "functional, corrected": lambda: sf.Functional(
         trained_linear(3), trained_linear(3), correction=sf.FittedCorrection(linear())
     ),
-    "replayed": lambda: sf.Replayed(sf.Functional(linear(), linear()), (1, 2)),
+    "replayed": lambda: sf.Replayed(sf.Functional(linear(), linear()), 2, own=sf.Functional(linear(), linear())),
     "implicit, conjugate gradients": lambda: sf.Implicit(trained_linear(3), sf.ConjugateGradient()),
     "implicit, cold start": lambda: sf.Implicit(trained_linear(3), sf.ConjugateGradient(warm_start=False)),
     "implicit, Neumann": lambda: sf.Implicit(trained_linear(3), sf.NeumannSeries(terms=3, step=0.3)),

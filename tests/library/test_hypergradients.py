@@ -14,6 +14,7 @@ from problems import RIDGE_PROBLEM, half_squares, linear, phi, ridge_data, train
 from reference import Ridge, central_differences, features, outer_loss, outer_slope
 
 import smoothfbo as sf
+from smoothfbo.functions.base import FunctionState, Term
 
 OUTER = np.array([0.4, -0.7, 0.2])
 
@@ -572,3 +573,31 @@ def test_penalty_of_the_inner_function_enters_the_implicit_system():
         result, _ = estimate(sf.Implicit(network, sf.ConjugateGradient(tolerance=1e-12)), ridge)
         np.testing.assert_allclose(result.gradient, ridge.hypergradient(OUTER), rtol=1e-6)
         assert half_squares(strength)(jnp.ones(2)) == pytest.approx(strength)
+
+
+def test_newton_steps_that_would_lead_away_are_shortened(key):
+    """Logistic regression from far away: whole Newton steps diverge, and later rounds begin where they ended."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    y = (x @ [1.0, -2.0, 0.5] + rng.normal(size=40) > 0).astype(float)
+    objective = (Term(lambda v, x, y: jnp.logaddexp(0.0, v) - y * v, sf.Samples(jnp.asarray(x), jnp.asarray(y))),)
+
+    def value(theta):
+        v = x @ theta
+        return np.mean(np.logaddexp(0.0, v) - y * v) + 0.05 * theta @ theta
+
+    def slope(theta):
+        return x.T @ (1 / (1 + np.exp(-x @ theta)) - y) / 40 + 0.1 * theta
+
+    family = sf.Linear(lambda x: x, ridge=0.1, steps=8)
+    fit = jax.jit(lambda params, damping: family.damped(damping).fit(FunctionState(params, ()), objective, key).params)
+    start = jnp.array([40.0, 30.0, -50.0])
+    theta = np.asarray(fit(start, 0.0))
+    np.testing.assert_allclose(slope(theta), 0.0, atol=1e-9)
+    # held at its start: the objective plus ½ δ m ‖θ − θ₀‖², m = trace of the Hessian / 3 where the steps begin
+    near = np.array([0.3, -0.4, 0.2])
+    probability = 1 / (1 + np.exp(-x @ near))
+    mean_curvature = np.sum(x**2 * (probability * (1 - probability))[:, None]) / 40 / 3 + 0.1
+    assert value(near) < value(np.zeros(3))
+    held = np.asarray(fit(jnp.asarray(near), 2.0))
+    np.testing.assert_allclose(slope(held) + 2.0 * mean_curvature * (held - near), 0.0, atol=1e-9)

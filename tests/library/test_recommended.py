@@ -32,8 +32,9 @@ def mean_gaps(make, build, numbers, seeds):
 
 def test_it_is_a_composition_of_the_parts(key):
     project = optax.projections.projection_non_negative
-    algorithm = sf.smooth_fbo(RIDGE_PROBLEM, linear(), project=project, windows=(1, 2), length=0.1)
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2))
+    algorithm = sf.smooth_fbo(RIDGE_PROBLEM, linear(), project=project, window=2, damping=0.5, length=0.1)
+    own = sf.Functional(linear().damped(0.5), linear().damped(0.5))
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), 2, own=own)
     assert isinstance(algorithm, sf.Online)
     assert jax.tree.structure(algorithm.estimator) == jax.tree.structure(estimator)
     assert algorithm.project is project
@@ -65,7 +66,7 @@ def test_a_round_need_not_determine_the_inner_function(key):
         return sf.Data(sf.Samples(x[0], x[0, :, 0]), sf.Samples(x[1], x[1, :, 0]))
 
     problem = sf.Problem(lambda outer, v, x, y: (v - outer * y) ** 2, lambda outer, v, x, y: (v - y) ** 2)
-    algorithm = sf.smooth_fbo(problem, sf.Linear(lambda x: x), windows=(1, 4))
+    algorithm = sf.smooth_fbo(problem, sf.Linear(lambda x: x), window=4)
     final, trace = sf.run(algorithm, source, jnp.zeros(()), rounds=60, key=key)
     assert not trace.finite[0]
     assert trace.finite[4:].all()
@@ -76,7 +77,7 @@ def test_untuned_it_is_no_worse_than_the_best_rate_of_fbo():
     """A decade of first lengths against a grid of rates, judged by the exact gap."""
 
     def make(seed):
-        return MovingSources(seed=seed, period=150.0)
+        return MovingSources(seed=seed)
 
     def fbo(testbed, rate):
         estimator = sf.Functional(testbed.linear(), testbed.linear())

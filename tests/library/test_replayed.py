@@ -56,70 +56,84 @@ def test_a_window_of_one_is_the_estimator_itself(key):
         np.testing.assert_array_equal(one, other)
 
 
-def test_several_windows_are_candidates_and_the_longest_is_the_gradient(key):
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 4))
-    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(RIDGES[0]), key)
-    outer = jnp.array([0.3, -0.2, 0.1])
-    call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, outer, state, data, key))
-    for t in range(6):
-        estimate, state = call(state, ridge_data(RIDGES[t]))
-    # a window of 1: the outer samples of the round alone, and the inner samples of the longest window
-    own = dataclasses.replace(joined(range(2, 6)), x_out=RIDGES[5].x_out, y_out=RIDGES[5].y_out)
-    for candidate, data in zip(estimate.candidates, (own, joined(range(4, 6)), joined(range(2, 6))), strict=True):
-        np.testing.assert_allclose(candidate, data.hypergradient(np.asarray(outer)), rtol=1e-9)
-    np.testing.assert_array_equal(estimate.gradient, estimate.candidates[-1])
-    theta = joined(range(2, 6)).solution(np.asarray(outer))
-    np.testing.assert_allclose(state.inner.params, theta, rtol=1e-9)
+DAMPING = 0.7
 
 
-def test_predictions_are_those_of_the_window_that_predicts_new_rounds_best(key):
-    """The mean outer loss on data not yet seen, recomputed in NumPy; on drifting targets short windows win."""
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), (1, 2, 3, 4))
+def own_estimator():
+    return sf.Functional(linear().damped(DAMPING), linear().damped(DAMPING))
+
+
+def held(matrix, vector, start):
+    """Minimises ½wᵀAw − bᵀw + ½ δ m ‖w − start‖², m = trace(A)/p."""
+    weight = DAMPING * np.trace(matrix) / len(matrix)
+    return np.linalg.solve(matrix + weight * np.eye(len(matrix)), vector + weight * start)
+
+
+def refined(window, newest, outer):
+    """Inner function and adjoint of the newest round, held at those of the window, and their hypergradient."""
+    system = newest.system(outer)
+    theta = held(*system, window.solution(outer))
+    adjoint = held(system[0], -newest.outer_slope_at(outer, theta), window.adjoint(outer))
+    return theta, newest.explicit_at(outer, theta) + newest.cross_at(outer, theta, adjoint)
+
+
+def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
+    """Both candidates and inner functions, by NumPy; and predictions by the one that predicts new rounds better."""
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), 4, own=own_estimator())
     outer = np.array([0.3, -0.2, 0.1])
     call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
-    for drift, winner in ((0.0, None), (3.0, 1)):
+    chosen = []
+    for drift in (0.0, 3.0):  # where nothing drifts the window predicts better, else the newest round
         ridges = [
             dataclasses.replace(ridge, y_in=ridge.y_in + drift * t, y_out=ridge.y_out + drift * t)
             for t, ridge in enumerate(RIDGES)
         ]
         state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(ridges[0]), key)
-        losses, thetas = None, np.zeros((4, 3))
-        for t, ridge in enumerate(ridges):
-            v = features(ridge.x_out) @ thetas.T
-            new = np.mean(outer_loss(outer, v, ridge.y_out[:, None]), axis=0)
+        losses, thetas = None, np.zeros((2, 3))
+        for t, newest in enumerate(ridges):
+            v = features(newest.x_out) @ thetas.T
+            new = np.mean(outer_loss(outer, v, newest.y_out[:, None]), axis=0)
             losses = new if losses is None else 0.9 * losses + 0.1 * new
-            _, state = call(state, ridge_data(ridge))
-            kept = [[ridges[max(t - i % min(t + 1, w), 0)] for i in range(w)] for w in (4, 2, 3, 4)]
-            thetas = np.stack([joined(rounds).solution(outer) for rounds in kept])
+            estimate, state = call(state, ridge_data(newest))
+            window = joined([ridges[t - i % min(t + 1, 4)] for i in range(4)])
+            theta, gradient = refined(window, newest, outer)
+            thetas = np.stack([window.solution(outer), theta])
+            judge = dataclasses.replace(window, x_out=newest.x_out, y_out=newest.y_out).hypergradient(outer)
+            np.testing.assert_allclose(estimate.candidates, (judge, gradient), rtol=1e-8)
+            np.testing.assert_array_equal(estimate.gradient, estimate.candidates[1])
+        np.testing.assert_allclose(state.inner.params, thetas[0], rtol=1e-9)
+        np.testing.assert_allclose(state.own.inner.params, thetas[1], rtol=1e-9)
         np.testing.assert_allclose(state.losses, losses, rtol=1e-9)
-        best = int(np.argmin(losses))
-        assert winner in (None, best)
+        chosen.append(int(np.argmin(losses)))
         x = np.array([[0.5, 0.1], [1.0, 2.0]])
         predicted = sf.batched(estimator.predictor(state))(jnp.asarray(x))
-        np.testing.assert_allclose(predicted, features(x) @ thetas[best], rtol=1e-9)
+        np.testing.assert_allclose(predicted, features(x) @ thetas[chosen[-1]], rtol=1e-9)
         np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
+    assert chosen == [0, 1]
 
 
-@pytest.mark.parametrize("window", [(1, 3), 3])
-def test_a_round_that_is_not_finite_is_skipped_and_not_kept(window, key):
+@pytest.mark.parametrize("has_own", [True, False])
+def test_a_round_that_is_not_finite_is_skipped_and_not_kept(has_own, key):
     """The round after it sees the rounds before it."""
     bad = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x.at[5, 3, 0].set(jnp.nan)))
-    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), window), key, bad)
+    own = own_estimator() if has_own else None
+    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), 3, own=own), key, bad)
     np.testing.assert_array_equal(info.finite, np.arange(9) != 5)
     assert int(final.learner.skipped) == 1
     for t, rounds in {6: (3, 4, 6), 7: (4, 6, 7), 8: (6, 7, 8)}.items():
-        expected = joined(rounds).hypergradient(np.asarray(info.outer[t]))
-        np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-9)
+        window, outer = joined(rounds), np.asarray(info.outer[t])
+        expected = refined(window, RIDGES[t], outer)[1] if has_own else window.hypergradient(outer)
+        np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-8)
 
 
 def test_rows_that_belong_together_stay_together(key):
-    """A point-wise adjoint needs inner and outer samples in the same rows, also beside longer windows."""
+    """A point-wise adjoint needs inner and outer samples in the same rows, also for the judge."""
     samples = ridge_data(RIDGES[0]).inner
     data = sf.Data(samples, samples._replace(y=samples.x[:, 0]))
     problem = sf.Problem(RIDGE_PROBLEM.inner_loss, lambda outer, v, x, y: 0.5 * (v - y) ** 2)
     plain = sf.Functional(linear(), sf.PointwiseAdjoint())
     outer, gradients = jnp.array([0.3, -0.2, 0.1]), []
-    for estimator in (plain, sf.Replayed(plain, (1, 2))):
+    for estimator in (plain, sf.Replayed(plain, 2, own=plain)):
 
         @jax.jit
         def first(data, estimator=estimator):
@@ -132,16 +146,19 @@ def test_rows_that_belong_together_stay_together(key):
 @pytest.mark.usefixtures("as_users_call")
 def test_bad_windows_and_data(key):
     estimator = sf.Functional(linear(), linear())
-    for window in (0, 2.5, (1, 0), "3"):
+    for window in (0, 2.5, (1, 4), "3"):
         with pytest.raises((TypeError, ValueError), match="window"):
             sf.Replayed(estimator, window)
-    with pytest.raises(ValueError, match="several in increasing order"):
-        sf.Replayed(estimator, (4, 1))
-    with pytest.raises(ValueError, match="the first must be 1"):
-        sf.Replayed(estimator, (2, 4))
     for wrong in (3, sf.Oracle(lambda outer, data, key: outer), sf.Replayed(estimator, 2)):
         with pytest.raises(TypeError, match="estimator must be one such as"):
             sf.Replayed(wrong, 2)
+        with pytest.raises(TypeError, match="own must be one such as"):
+            sf.Replayed(estimator, 2, own=wrong)
+    other = sf.Linear(lambda x: x, ridge=0.1)
+    with pytest.raises(ValueError, match="own begins where the estimator ends"):
+        sf.Replayed(estimator, 2, own=sf.Functional(other, other)).init(
+            RIDGE_PROBLEM, jnp.zeros(3), ridge_data(RIDGES[0]), key
+        )
     with pytest.raises(TypeError, match=r"Replayed keeps the samples of a smoothfbo\.Data"):
         sf.Replayed(estimator, 2).init(None, jnp.zeros(3), jnp.zeros(()), key)
     # rounds of other sizes would be mixed

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,24 +21,27 @@ from smoothfbo.errors import UsageError
 from smoothfbo.harness import chunks, runner
 from smoothfbo.harness.methods import is_known
 from smoothfbo.harness.statistics import rank_intervals, ratio_of_means
-from smoothfbo.harness.study import Run
-from smoothfbo.studies.arena import ArenaMethod, contestants, leaderboard, plugins, report, trials
+from smoothfbo.harness.study import Program, Run
+from smoothfbo.studies.arena import ArenaMethod, contestants, costs, leaderboard, plugins, report, trials
 from smoothfbo.studies.arena.config import PRESETS, ArenaConfig
 from smoothfbo.studies.arena.costs import timed
 from smoothfbo.studies.arena.drift_map import cells
+from smoothfbo.studies.arena.drift_map import programs as drift_map_programs
 from smoothfbo.studies.arena.grid import settings
-from smoothfbo.studies.arena.measure import study
+from smoothfbo.studies.arena.measure import curves, gaps_of, headlines, study
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Failure, Plugin
 from smoothfbo.studies.arena.problems import PROBLEMS
-from smoothfbo.studies.arena.program import programs, run_key, with_length
+from smoothfbo.studies.arena.program import fresh_programs, programs, run_key, with_length
 from smoothfbo.studies.arena.references import constants, smallest
+from smoothfbo.studies.arena.tables import equal_time
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "arena_plugin.py"
 SMALL = ArenaConfig(
     problems=("target",), methods=("fbo", "smooth-fbo", "momentum", "exact"), add=(str(EXAMPLE),), rounds=80, seeds=3,
     tuning_seeds=2, trials=6, map_noises=(),
 )  # fmt: skip
+PROGRAM = partial(Program, "", numbers=(), start=lambda numbers: 0, advance=lambda numbers, state: (0, {}), rounds=20)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -122,7 +126,9 @@ def test_settings_are_chosen_on_tuning_seeds_alone_and_reported_on_fresh_ones():
     seeds = [*SMALL.tuning, *SMALL.fresh]
     gaps = {1.0: [1.0, 1.0, 9.0, 9.0, 9.0], 2.0: [2.0, 2.0, 1.0, 1.0, 1.0], 3.0: [0.1, np.inf, 0.1, 0.1, 0.1]}
     lanes = pd.concat([frame(values, seeds, rate=rate) for rate, values in gaps.items()], ignore_index=True)
-    (row,) = leaderboard.judge(SMALL, lanes, ["fbo"])
+    (choice,) = leaderboard.choices(SMALL, lanes, {})
+    assert choice == {"problem": "p", "method": "fbo", "rule": "plain", "window": 1, "rate": 1.0}
+    (row,) = leaderboard.judge(SMALL, lanes[lanes["seed"].isin(SMALL.tuning) | (lanes["rate"] == 1.0)], ["fbo"])
     assert row["rate"] == 1.0
     assert row["gap"]["mean"] == 9.0
     assert row["rank"]["mean"] == 1
@@ -134,7 +140,9 @@ def test_what_is_not_tuned_is_reported_at_its_own_rate():
     assert [setting.rate for setting in settings(method, problem, 24)] == [0.003, 0.009, 0.03, 0.09, 0.3]
     seeds = [*SMALL.tuning, *SMALL.fresh]
     lanes = pd.concat([frame([gap] * 5, seeds, rate=rate) for rate, gap in ((0.003, 1.0), (0.03, 1.05), (0.3, 9.0))])
-    (row,) = leaderboard.judge(SMALL, lanes.reset_index(drop=True), ["fbo"], {"fbo": 0.03})
+    assert [row["rate"] for row in leaderboard.choices(SMALL, lanes, {"fbo": 0.03})] == [0.03]
+    lanes = lanes[lanes["seed"].isin(SMALL.tuning) | (lanes["rate"] == 0.03)].reset_index(drop=True)
+    (row,) = leaderboard.judge(SMALL, lanes, ["fbo"])
     assert (row["rate"], row["gap"]["mean"]) == (0.03, 1.05)
     assert row["range"]["decades"] > 1
 
@@ -142,7 +150,7 @@ def test_what_is_not_tuned_is_reported_at_its_own_rate():
 def test_a_lane_that_diverged_is_marked_and_ranks_last():
     seeds = [*SMALL.tuning, *SMALL.fresh]
     lanes = pd.concat(
-        [frame([1.0, 1.0, 1.0, 2.0, 3.0], seeds), frame([0.5, 0.5, 0.5, np.nan, 0.5], seeds, method="aid")]
+        [frame([1.0, 1.0, 1.0, 2.0, 3.0], seeds), frame([0.5, 0.5, 0.5, np.inf, 0.5], seeds, method="aid")]
     )
     fbo, aid = leaderboard.judge(SMALL, lanes.reset_index(drop=True), ["fbo", "aid"])
     assert (aid["diverged"], aid["gap"]["mean"], aid["rank"]["mean"]) == (1, None, 2)
@@ -150,11 +158,35 @@ def test_a_lane_that_diverged_is_marked_and_ranks_last():
     assert fbo["to_best"]["mean"] == 1.0
 
 
+def test_what_diverged_is_infinite_and_no_warning():
+    """A curve ends where the first seed does."""
+    lanes = frame([0.0] * 3, list(SMALL.fresh))
+    objective = np.array([[2.0, 3.0, 4.0, 5.0], [2.0, np.inf, np.nan, 5.0], [2.0, 3.0, -np.inf, 5.0]])
+    gaps = gaps_of(objective, np.ones((3, 4)))
+    np.testing.assert_array_equal(gaps, [[1, 2, 3, 4], [1, np.inf, np.inf, 4], [1, 2, np.inf, 4]])
+    (curve,) = curves(SMALL, lanes, np.arange(0, 40, 10), gaps)
+    assert list(curve["round"]) == [0, 30]
+    assert list(curve["mean"]) == [1, 4]
+    records = {"round": np.arange(0, 40, 10)[None], "skipped": np.zeros((3, 4), int)} | dict.fromkeys(
+        ("exact_squared", "raw_squared", "used_squared"), objective**2
+    )
+    found = headlines(records, gaps)
+    np.testing.assert_array_equal(found["gap"], [3.5, np.inf, np.inf])
+    np.testing.assert_array_equal(found["gap_all"], [2.5, np.inf, np.inf])
+
+
+def test_a_method_without_all_its_fresh_seeds_is_left_out():
+    lanes = pd.concat(
+        [frame([1.0] * 5, [*SMALL.tuning, *SMALL.fresh]), frame([1.0] * 2, SMALL.fresh[:2], method="aid")]
+    )
+    assert [row["method"] for row in leaderboard.judge(SMALL, lanes, ["fbo", "aid"])] == ["fbo"]
+
+
 @pytest.mark.parametrize(("number", "tolerance"), [(5, 0.25), (9, 0.15), (41, 0.02)])
 def test_the_range_of_good_rates_does_not_depend_on_the_grid(number, tolerance):
     """log gap = 2 u² in decades u: it is below log 1.1 for |u| ≤ √(log 1.1 / 2)."""
-    rates, seeds = np.geomspace(0.01, 100, number), list(SMALL.fresh)
-    lanes = [frame([np.exp(2 * np.log10(rate) ** 2)] * 3, seeds, rate=rate) for rate in rates]
+    rates, seeds = np.geomspace(0.01, 100, number), list(SMALL.tuning)
+    lanes = [frame([np.exp(2 * np.log10(rate) ** 2)] * 2, seeds, rate=rate) for rate in rates]
     found = leaderboard.good_rates(SMALL, pd.concat(lanes, ignore_index=True), {"rule": "plain", "window": 1})
     np.testing.assert_allclose(found["decades"], 2 * np.sqrt(np.log(1.1) / 2), rtol=tolerance)
     assert (found["is_open"], found["is_edge"]) == (False, False)
@@ -162,7 +194,7 @@ def test_the_range_of_good_rates_does_not_depend_on_the_grid(number, tolerance):
 
 def test_a_range_that_reaches_the_end_of_the_grid_is_open():
     gaps = {0.1: np.inf, 1.0: 1.0, 10.0: 1.05}
-    lanes = pd.concat([frame([gap] * 3, list(SMALL.fresh), rate=rate) for rate, gap in gaps.items()], ignore_index=True)
+    lanes = pd.concat([frame([gap] * 2, SMALL.tuning, rate=rate) for rate, gap in gaps.items()], ignore_index=True)
     found = leaderboard.good_rates(SMALL, lanes, {"rule": "plain", "window": 1})
     assert (found["high"], found["is_open"], found["is_edge"]) == (pytest.approx(10.0), True, False)
     assert 0.5 < found["low"] < 1.0
@@ -173,7 +205,7 @@ def test_the_proxys_rank_correlation_is_scipys():
     names = ["fbo", "aid", "omd", "unrolled"]
     lanes = pd.concat([frame(generator.uniform(1, 2, 3), seeds, method=name, proxy=generator.uniform(1, 2, 3))
                        for name in names], ignore_index=True)  # fmt: skip
-    board = [{"method": name, "rule": "plain", "window": 1, "rate": 1.0, "rank": 1, "diverged": 0} for name in names]
+    board = leaderboard.judge(SMALL, lanes, names)
     found = leaderboard.correlate(SMALL, lanes, board)
     means = lanes.groupby("method", sort=False)[["proxy", "gap"]].mean()
     np.testing.assert_allclose(found["spearman_gap"]["mean"], stats.spearmanr(means["proxy"], means["gap"]).statistic)
@@ -189,6 +221,45 @@ def test_the_map_compares_each_at_its_own_best_rate():
     lanes = pd.concat(lanes, ignore_index=True)
     ratios = {cell["rate"]: cell["ratio"]["mean"] for cell in cells(config, lanes)}
     assert ratios == {None: 1.5, 1.0: 0.75, 2.0: 3.0}
+    own = frame([1.0] * 3, list(config.fresh), 0.03, "recommended", **place)  # not tuned: its own rate, no tuning seeds
+    (cell,) = (each for each in cells(config, pd.concat([lanes, own])) if each["method"] == "recommended")
+    assert (cell["rate"], cell["ratio"]["mean"]) == (None, 0.5)
+
+
+def test_the_map_runs_the_recommended_method_at_its_own_rate():
+    config = dataclasses.replace(SMALL, map_noises=(0.1, 1.0), map_periods=(200.0,), map_seeds=2, map_rates=3)
+    methods = tuple(method for method in METHODS if method.name in ("fbo", "recommended"))
+    lanes = [lane for run in drift_map_programs(config, PROBLEMS[0], methods) for lane in run.lanes]
+    own = [lane for lane in lanes if lane["method"] == "recommended"]
+    assert len(lanes) - len(own) == 2 * 3 * 4  # noises × rates × seeds
+    assert {(lane["rate"], lane["seed"]) for lane in own} == {(0.03, 0), (0.03, 1)}
+    assert {lane["noise"] for lane in own} == {0.1, 1.0}
+
+
+def test_at_equal_time_the_rival_is_the_best_that_costs_no_more():
+    gaps = {"fbo": 2.0, "aid": 1.0, "omd": 3.0, "f2sa": 1.5}
+    lanes = pd.concat([frame([gap, 2 * gap, gap], list(SMALL.fresh), method=name) for name, gap in gaps.items()])
+    board = [{"problem": "p", **row} for row in leaderboard.judge(SMALL, lanes, list(gaps))]
+    cost = {"fbo": 1.0, "aid": 5.0, "omd": 1.05, "f2sa": 2.0}
+    found = {name: equal_time({"board": board}, lanes, cost, "p", name) for name in gaps}
+    assert found["fbo"]["method"] == "omd"  # within 10 %
+    np.testing.assert_allclose(found["fbo"]["ratio"]["mean"], 2 / 3)
+    assert (found["aid"]["method"], found["omd"]["method"], found["f2sa"]["method"]) == ("f2sa", "fbo", "fbo")
+    np.testing.assert_allclose(found["aid"]["ratio"]["low"], 1 / 1.5)  # paired: no spread
+    assert equal_time({"board": board}, lanes, {"fbo": 1.0, "aid": 0.5}, "p", "aid") is None
+
+
+def test_costs_are_those_of_the_fresh_seeds(tmp_path):
+    """Of equally many lanes; the chunks of the tuning seeds and of the map do not count, nor the first one."""
+    lane = {"problem": "p", "method": "fbo", "window": 1, "seed": 0}
+    program = PROGRAM(lanes=(lane, lane), chunk=5)
+    ticks = iter([0.0, 1.0, 21.0, 21.0, 26.0, 26.0])
+    run = timed(Run(SMALL, tmp_path, "", lambda progress: None), lambda: next(ticks))
+    for other in ({**lane, "seed": SMALL.tuning[0]}, {**lane, "noise": 1.0}):
+        run.on_records(PROGRAM(lanes=(other,), chunk=5), {})
+    for _ in range(3):
+        run.on_records(program, {})
+    assert costs.read(tmp_path) == {"p/fbo/1": 5 / 10}
 
 
 # Lanes
@@ -207,16 +278,17 @@ def test_normalised_steps_have_the_length_of_the_rate():
 def test_lanes_are_plain_runs_of_the_library_and_gaps_those_of_the_testbed(complete, players):
     """The lane of FBO at its first setting against `sf.run`, and its headlines against NumPy."""
     problem = players.problem("target")
-    testbed = problem.build(jnp.uint32(0))
+    seed = SMALL.tuning[0]
+    testbed = problem.build(jnp.uint32(seed))
     estimator = sf.Functional(testbed.inner(), testbed.adjoint())
     algorithm = sf.Online(testbed.problem(), estimator, optax.sgd(problem.rates[0]), testbed.project)
-    _, trace = sf.run(algorithm, testbed.source(), testbed.initial(), rounds=80, key=run_key(jnp.uint32(0)))
+    _, trace = sf.run(algorithm, testbed.source(), testbed.initial(), rounds=80, key=run_key(jnp.uint32(seed)))
     outers = np.asarray(trace.outer, float)[::10]
     angles = 2 * np.pi * np.arange(0, 80, 10) / 300 + float(testbed.phase)
     away = outers - np.stack([np.cos(angles), np.sin(angles)], axis=1)
     gaps = np.sum(away**2, axis=1)
     lanes = pd.read_parquet(complete / "lanes.parquet")
-    lane = lanes[(lanes["method"] == "fbo") & (lanes["rule"] == "plain") & (lanes["seed"] == 0)].iloc[0]
+    lane = lanes[(lanes["method"] == "fbo") & (lanes["rule"] == "plain") & (lanes["seed"] == seed)].iloc[0]
     np.testing.assert_allclose(lane["gap"], gaps[4:].mean(), rtol=1e-4)
     np.testing.assert_allclose(lane["gap_all"], gaps.mean(), rtol=1e-4)
     np.testing.assert_allclose(lane["regret_1"], 10 * np.sum(4 * gaps), rtol=1e-4)
@@ -248,6 +320,21 @@ def test_methods_of_one_structure_share_a_program(players):
     assert [program.name for program in programs(SMALL, [(problem, static)])] == [
         "target: smooth-fbo, w = 2", "target: smooth-fbo, w = 3",
     ]  # fmt: skip
+    chosen = [{"problem": "target", "method": "smooth-fbo", "rule": "normalised", "window": 3, "rate": 0.5}]
+    (fresh,) = fresh_programs(SMALL, [(problem, static)], chosen)
+    assert fresh.name == "fresh seeds, target: smooth-fbo, w = 3"
+    assert [lane["seed"] for lane in fresh.lanes] == list(SMALL.fresh)
+    assert {(lane["rule"], lane["rate"]) for lane in fresh.lanes} == {("normalised", 0.5)}
+    (same,) = fresh_programs(SMALL, [(problem, players.methods[1])], [chosen[0] | {"window": 4}])
+    assert same.width == programs(SMALL, [(problem, players.methods[1])])[0].width  # one compilation for both
+
+
+def test_only_the_chosen_setting_runs_on_fresh_seeds(complete, players):
+    lanes = pd.read_parquet(complete / "lanes.parquet")
+    counts = lanes.groupby(["method", "seed"]).size().unstack()
+    tried = {name: sum(counts.loc[name, list(SMALL.tuning)]) for name in ("fbo", "smooth-fbo", "momentum", "exact")}
+    assert tried["fbo"] == tried["exact"] == SMALL.trials * SMALL.tuning_seeds
+    assert (counts[list(SMALL.fresh)] == 1).all().all()
 
 
 def test_methods_that_do_not_apply_are_left_out_with_a_reason():
@@ -264,7 +351,7 @@ def test_methods_that_do_not_apply_are_left_out_with_a_reason():
 
 def test_the_page_and_the_table_name_every_method(complete):
     page = report.build(complete).read_text()
-    for text in ("FBO with momentum", "Moving target", "Best constant λ", "Cost of a round", "range of good rates"):
+    for text in ("FBO with momentum", "Moving target", "Best constant λ", "the cost of a round", "range of good rates"):
         assert text in page
     summary = json.loads((complete / "summary.json").read_text())
     board = {row["method"]: row for row in summary["board"]}
@@ -280,8 +367,9 @@ def test_the_page_and_the_table_name_every_method(complete):
 
 def test_a_run_that_died_goes_on_without_its_plug_in_to_the_same_bits(complete, players, tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
-    with pytest.raises(Kill):
-        execute(tmp_path, players, stop_after(6))
+    for number in (6, 10):  # among the tuning seeds, and then among the fresh ones
+        with pytest.raises(Kill):
+            execute(tmp_path, players, stop_after(number))
     monkeypatch.setattr(plugins, "read", None)
     monkeypatch.setattr(plugins, "trial", None)
     again = contestants.gather(SMALL, tmp_path)

@@ -7,15 +7,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import inner_product, solve_positive, squared_norm
 from smoothfbo.batching import batched
-from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
+from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
 from smoothfbo.samples import Samples
 from smoothfbo.types import Number
+
+SHARES = (0.5, 0.25, 0.0625)  # of a Newton step, where the whole step leads up
 
 
 class Featured(NamedTuple):
@@ -29,9 +32,10 @@ class Linear(AbstractFunction):
     """f(x) = W φ(x), fitted exactly: (mean H ⊗ φφᵀ + diag ρ) w = −mean c ⊗ φ for a quadratic objective ½vᵀHv + cᵀv.
 
     With several `steps` it is Newton's method, for losses that are convex but not quadratic in v (logistic
-    regression); one step, the default, is the exact solution of a quadratic. For any other loss one step is not
-    enough: `inner_residual` in the trace shows it, and `converged` is False. The prediction may be any pytree; its
-    Hessian H in v is formed per sample, so it should be small.
+    regression): from the last parameters, or from 0 where these are worse, by the whole step or the share of it that
+    lowers the objective most. One step, the default, is the exact solution of a quadratic. For any other loss one step
+    is not enough: `inner_residual` in the trace shows it, and `converged` is False. The prediction may be any pytree;
+    its Hessian H in v is formed per sample, so it should be small.
 
     **Arguments:**
 
@@ -45,11 +49,15 @@ class Linear(AbstractFunction):
       where rounding hides it, the fit is one of many. Give a small ρ there.
     - `bias`: whether to append a constant 1 to the features.
     - `steps`: Newton steps per round.
+    - `damping`: δ ≥ 0 holds a fit near the parameters w₀ where it starts, those of the last round: the objective has
+      the further term ½ δ m ‖w − w₀‖², with m the mean curvature, trace(mean H ⊗ φφᵀ + diag ρ)/dim w, at the first
+      step. With 0 the start does not matter; with 1 what a round says about an average direction counts half.
     """
 
     features: Callable[[PyTree], Float[Array, " p"]]
     prediction: PyTree | None
     ridge: Number | Float[Array, " p"] | Callable[[PyTree], Any]
+    damping: Number
     bias: bool = eqx.field(static=True)
     steps: int = eqx.field(static=True)
 
@@ -61,12 +69,14 @@ class Linear(AbstractFunction):
         ridge: Any = 0.0,
         bias: bool = False,
         steps: int = 1,
+        damping: Number = 0.0,
     ):
+        checks.require_range(damping, "damping", 0.0)
         ridge = ridge if callable(ridge) else _ridge(ridge, "ridge")
         checks.require_integer(steps, "steps", 1)
         if not callable(features):
             raise TypeError(f"features must be a function from one input to a vector, got {features!r}.")
-        self.features, self.ridge, self.bias, self.steps = features, ridge, bias, steps
+        self.features, self.ridge, self.bias, self.steps, self.damping = features, ridge, bias, steps, damping
         self.prediction = prediction if prediction is None else checks.as_arrays(prediction)
 
     def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
@@ -99,6 +109,11 @@ class Linear(AbstractFunction):
             return 0.5 * jnp.asarray(self._filled_ridge(), square.dtype) * square
         return 0.5 * inner_product(params, jax.tree.map(jnp.multiply, self._ridges(params), params))
 
+    def damped(self, damping: Number) -> "Linear":
+        """The same function with another damping."""
+        checks.require_range(damping, "damping", 0.0)
+        return eqx.tree_at(lambda linear: linear.damping, self, damping)
+
     @property
     def depends_on_outer(self) -> bool:
         return callable(self.ridge)
@@ -110,12 +125,37 @@ class Linear(AbstractFunction):
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         del key
-        params = state.params
+        if self.steps == 1:
+            return state._replace(params=self._newton(state.params, state.params, objective, None)[0])
+        # Far from the solution of a loss that is not quadratic, a whole Newton step may lead farther away.
+        params = self._best([state.params, optax.tree.zeros_like(state.params)], state.params, objective, 0.0)
+        damping = None
         for _ in range(self.steps):
-            params = self._newton(params, objective)
-        return FunctionState(params, state.optimiser)
+            end, damping = self._newton(params, state.params, objective, damping)
+            shares = [jax.tree.map(lambda now, then, s=s: now + s * (then - now), params, end) for s in SHARES]
+            params = self._best([end, *shares, params], state.params, objective, damping)
+        return state._replace(params=params)
 
-    def _newton(self, params: PyTree, objective: tuple[Term, ...]) -> PyTree:
+    def _best(
+        self, choices: list[PyTree], start: PyTree, objective: tuple[Term, ...], damping: Array | float
+    ) -> PyTree:
+        """The first of those with the smallest objective."""
+
+        def value(params: PyTree) -> Float[Array, ""]:
+            held = squared_norm(optax.tree.sub(params, start))
+            return objective_value(self, params, objective) + 0.5 * jnp.asarray(damping, held.dtype) * held
+
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *choices)
+        values = jax.vmap(value)(stacked)
+        values = jnp.where(jnp.isnan(values), jnp.inf, values)
+        least = jnp.min(values)
+        best = jnp.argmax(values <= least + 10 * jnp.finfo(values.dtype).eps * jnp.abs(least))
+        return jax.tree.map(lambda leaf: leaf[best], stacked)
+
+    def _newton(
+        self, params: PyTree, start: PyTree, objective: tuple[Term, ...], damping: Array | None
+    ) -> tuple[PyTree, Array]:
+        """One step, and the weight of ½‖w − w₀‖²: δ times the mean curvature at the first step."""
         flat, unravel = ravel_pytree(params)
         size = flat.size
         ridge = ravel_pytree(self._ridges(params))[0]
@@ -130,7 +170,10 @@ class Linear(AbstractFunction):
                 # rows (i, p) and columns (j, q) in the order in which W is flattened
                 block = jnp.einsum("nij,np,nq->ipjq", hessians, phi, phi) / count
                 curvature += block.reshape(size, size)
-        return unravel(flat - solve_positive(curvature, gradient))
+        if damping is None:
+            damping = jnp.asarray(self.damping, flat.dtype) * jnp.trace(curvature) / size
+        gradient += damping * (flat - ravel_pytree(start)[0])
+        return unravel(flat - solve_positive(curvature + damping * jnp.eye(size, dtype=flat.dtype), gradient)), damping
 
     def _derivatives(self, params: PyTree, term: Term) -> tuple[Array, Array]:
         """Slope and Hessian of the term's loss in the flattened prediction, at every sample, times its weight."""

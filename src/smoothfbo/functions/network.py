@@ -121,6 +121,11 @@ class Network(AbstractFunction):
                 raise TypeError(f"{name} must be a function, got {function!r}.")
         return cls(_Pair(init, apply), optimiser, steps, **options)
 
+    def untrained(self) -> "Network":
+        """The same network, whose fits leave it as it is."""
+        options = {"batch_size": self.batch_size, "penalty": self.penalty, "unroll": self.unroll}
+        return Network(self.make, self.optimiser, 0, **options)
+
     def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
         del prediction
 

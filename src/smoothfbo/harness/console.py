@@ -98,15 +98,25 @@ def progress_bar(console: "Console") -> Iterator[Callable[[Progress], None]]:
 
 
 class Speed:
-    """How fast a run goes, without the time of compilation."""
+    """How fast a run goes, without the time of compilation.
+
+    What is left counts compilation, too, once there was more than one: the others will take their share of the rounds.
+    """
 
     def __init__(self) -> None:
         self._seconds, self._done = 0.0, 0
+        self._compiling, self._compilations = 0.0, 0
+        self._first = 0
         self._before: tuple[float, Progress] | None = None
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
-        if self._before is not None and not self._before[1].compiling and not progress.compiling:
+        if self._before is None:
+            self._first = progress.done
+        elif self._before[1].compiling:
+            self._compiling += now - self._before[0]
+            self._compilations += 1
+        elif not progress.compiling:
             self._seconds += now - self._before[0]
             self._done += progress.done - self._before[1].done
         self._before = now, progress
@@ -121,7 +131,9 @@ class Speed:
     def left(self, progress: Progress) -> str:
         if progress.total is None or self.rate <= 0:
             return ""
-        return f"about {(progress.total - progress.done) / self.rate:,.0f} s left"
+        left = progress.total - progress.done
+        more = self._compiling * left / (progress.done - self._first) if self._compilations > 1 else 0.0
+        return f"about {left / self.rate + more:,.0f} s left"
 
 
 Watch = Callable[[Program, dict[str, np.ndarray]], None]

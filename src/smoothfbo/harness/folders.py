@@ -35,7 +35,7 @@ def describe(name: str, command: str, config: Any, devices: list[str]) -> dict[s
         "command": command,
         "config": json.loads(json.dumps(dataclasses.asdict(config), default=str)),
         "versions": {package: _version(package) for package in PACKAGES},
-        "commit": _commit(),
+        "commit": commit_of_source(),
         "python": platform.python_version(),
         "devices": devices,
         "processors": os.cpu_count(),
@@ -157,7 +157,7 @@ def _version(package: str) -> str | None:
         return __version__ if package == "smoothfbo" else None
 
 
-def _commit() -> str | None:
+def commit_of_source() -> str | None:
     """The commit of the source: what SMOOTHFBO_COMMIT says, for copies without their history, or what git says."""
     if stated := os.environ.get("SMOOTHFBO_COMMIT"):
         return stated

@@ -36,17 +36,20 @@ class SpreadProgram:
     """A program whose lanes are divided among the devices; a lane never talks to another one.
 
     Lanes are padded to what the devices can share equally; what the padding computes is dropped. Where there are more
-    devices than lanes, the rest stay idle.
+    devices than lanes, the rest stay idle. On CPUs a program with a `width` is called for so many lanes at a time: its
+    state, and its numbers, are lists with an entry for each call.
     """
 
     def __init__(self, program: Program):
         self.lanes = len(program.lanes)
-        devices = np.array(jax.devices()[: self.lanes])
-        share = -(-self.lanes // len(devices))
-        blocks = -(-share // BLOCK) if devices[0].platform == "cpu" else 1
+        is_cpu = jax.devices()[0].platform == "cpu"
+        width = program.width if is_cpu and program.width is not None else self.lanes
+        devices = np.array(jax.devices()[:width])
+        share = -(-width // len(devices))
+        blocks = -(-share // BLOCK) if is_cpu else 1
         block = -(-share // blocks)
-        self._padded = len(devices) * blocks * block
-        options = dict(program.cpu_options) if devices[0].platform == "cpu" else {}
+        self._width = len(devices) * blocks * block
+        options = dict(program.cpu_options) if is_cpu else {}
         mesh = Mesh(devices, (AXIS,))
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._numbers = self.put(program.numbers)
@@ -63,30 +66,31 @@ class SpreadProgram:
         self._start = compiled(program.start, 1)
         self._advance = compiled(program.advance, 2, donate=(1,))
 
-    def start(self) -> PyTree:
+    def start(self) -> list[PyTree]:
         """The state of every lane before its first round."""
-        return self._start(self._numbers)
+        return [self._start(numbers) for numbers in self._numbers]
 
-    def advance(self, state: PyTree) -> tuple[PyTree, dict[str, np.ndarray]]:
+    def advance(self, state: list[PyTree]) -> tuple[list[PyTree], dict[str, np.ndarray]]:
         """One chunk of every lane. `state` is used up. The records are of real lanes only."""
-        state, records = self._advance(self._numbers, state)
-        return state, {name: np.asarray(values)[: self.lanes] for name, values in records.items()}
+        done = [self._advance(numbers, part) for numbers, part in zip(self._numbers, state, strict=True)]
+        return [state for state, _ in done], self.fetch([records for _, records in done])
 
-    def fetch(self, state: PyTree) -> PyTree:
-        """The state of the real lanes, as NumPy arrays."""
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.lanes], state)
+    def fetch(self, parts: list[PyTree]) -> PyTree:
+        """What the real lanes have, as NumPy arrays."""
+        return jax.tree.map(lambda *leaves: np.concatenate(list(map(np.asarray, leaves)))[: self.lanes], *parts)
 
     def shapes(self) -> PyTree:
-        """What `fetch` returns, as shapes and dtypes."""
-        state = jax.eval_shape(self._start, self._numbers)
+        """What `fetch` returns of a state, as shapes and dtypes."""
+        state = jax.eval_shape(self._start, self._numbers[0])
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((self.lanes, *leaf.shape[1:]), leaf.dtype), state)
 
-    def put(self, tree: PyTree) -> PyTree:
+    def put(self, tree: PyTree) -> list[PyTree]:
         """Lanes from the host to their devices, with padding."""
 
-        def one(leaf: Any) -> Array:
-            values = np.asarray(leaf)
-            filler = np.repeat(values[-1:], self._padded - len(values), axis=0)
+        def one(leaf: Any, first: int) -> Array:
+            values = np.asarray(leaf)[first : first + self._width]
+            filler = np.repeat(values[-1:], self._width - len(values), axis=0)
             return jax.device_put(jnp.asarray(np.concatenate([values, filler])), self._sharding)
 
-        return jax.tree.map(one, tree)
+        firsts = range(0, self.lanes, self._width)
+        return [jax.tree.map(lambda leaf: one(leaf, first), tree) for first in firsts]  # noqa: B023

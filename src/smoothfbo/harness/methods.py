@@ -62,7 +62,7 @@ class Method:
         return f"{self.label}, w = {window}" if self.is_smoothed else self.label
 
 
-FBO, SMOOTH_FBO = "fbo", "smooth-fbo"
+FBO, SMOOTH_FBO, RECOMMENDED = "fbo", "smooth-fbo", "recommended"
 
 
 def find(name: str) -> Method:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 import numpy as np
@@ -21,17 +22,32 @@ def write(study: Study, folder: Path, blocks: Sequence[Block], missing: Mapping[
     """Tables, arrays and, last, summary.json. Lanes that are missing are named in missing.json, and are in no table."""
     lost = [f"block {block.text}: {missing[block.name]}" for block in blocks if block.name in missing]
     if not lost:
-        _write(study, folder, [study.measure(*each) for each in joined(blocks, folder / "progress", missing)])
+        _write(study, folder, measured(study, folder, blocks))
         (folder / folders.MISSING).unlink(missing_ok=True)
         return
     folders.write_missing(folder, lost)
     try:
-        _write(study, folder, [study.measure(*each) for each in joined(blocks, folder / "progress", missing)])
+        _write(study, folder, measured(study, folder, blocks, missing))
     except Exception as error:  # a study may need what is missing
         raise UsageError(
             f"{len(lost)} of {len(blocks)} blocks failed, and there is no summary without them; the same command tries "
             f"them again. The first was {lost[0]}."
         ) from error
+
+
+def measured(
+    study: Study, folder: Path, blocks: Sequence[Block], missing: Mapping[str, str] = MappingProxyType({})
+) -> list[Measured]:
+    return [study.measure(*each) for each in joined(blocks, folder / "progress", missing)]
+
+
+def tables_of(parts: Sequence[Measured]) -> dict[str, pd.DataFrame]:
+    """Tables of one name, joined over all programs."""
+    names = dict.fromkeys(name for part in parts for name in part.tables)
+    return {
+        name: pd.concat([part.tables[name] for part in parts if name in part.tables], ignore_index=True)
+        for name in names
+    }
 
 
 def joined(blocks: Sequence[Block], work: Path, missing: Mapping[str, str]) -> Iterator[tuple[Program, Records]]:
@@ -55,15 +71,11 @@ def _together(programs: Sequence[Program]) -> Program:
     return replace(programs[0], lanes=tuple(lane for program in programs for lane in program.lanes), numbers=numbers)
 
 
-def _write(study: Study, folder: Path, measured: list[Measured]) -> None:
-    names = dict.fromkeys(name for part in measured for name in part.tables)
-    tables = {
-        name: pd.concat([part.tables[name] for part in measured if name in part.tables], ignore_index=True)
-        for name in names
-    }
+def _write(study: Study, folder: Path, parts: list[Measured]) -> None:
+    tables = tables_of(parts)
     for name, table in tables.items():
         store.write_table(folder / f"{name}.parquet", table)
-    arrays = {name: values for part in measured for name, values in part.arrays.items()}
+    arrays = {name: values for part in parts for name, values in part.arrays.items()}
     if arrays:
         store.write_arrays(folder / "arrays.npz", arrays)
     folders.write_summary(folder, study.summarise(tables))

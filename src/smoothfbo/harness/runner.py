@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import chunks, folders, results
+from smoothfbo.harness import chunks, folders, results, store
 from smoothfbo.harness.folders import Stopped
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.study import Progress, Run, Study
@@ -16,6 +16,7 @@ from smoothfbo.harness.workers.base import Team
 from smoothfbo.harness.workers.blocks import Block, cut, size_for
 from smoothfbo.harness.workers.driver import StopFile, run_blocks
 
+CHOICE = "choice.json"  # in `progress`: what the first programs decided for the sequel
 ORPHAN_SECONDS = 120.0  # that a worker waits for one that had its block before, and has not ended yet
 
 
@@ -37,8 +38,7 @@ def execute(study: Study, run: Run) -> None:
             shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
             return
         with folders.alone(work), precision:
-            blocks = cut(study.programs, size)
-            missing = _run_here(blocks, run, work) if team is None else _run_elsewhere(blocks, run, work, team)
+            blocks, missing = _run_all(study, size, run, work, team)
             total = _lane_rounds(blocks)
             run.on_progress(Progress("measuring", total, total, "rounds", compiling=True))
             results.write(study, run.folder, blocks, missing)
@@ -78,14 +78,44 @@ def _block_size(study: Study, run: Run, team: Team | None) -> int | None:
     return size
 
 
+def _run_all(
+    study: Study, size: int | None, run: Run, work: Path, team: Team | None
+) -> tuple[list[Block], dict[str, str]]:
+    """The study's programs, and then those of its sequel. Returns all blocks, and those that are missing, and why."""
+    first = cut(study.programs, size)
+    done = _lane_rounds(first)
+    total = done + (0 if study.sequel is None else study.sequel.rounds)
+
+    def stage(blocks: list[Block], before: int) -> dict[str, str]:
+        if team is None:
+            return _run_here(blocks, run, work, before, total)
+        return _run_elsewhere(blocks, run, work, team, before, total)
+
+    missing = stage(first, 0)
+    if study.sequel is None or missing:  # nothing can be chosen yet; the next attempt will
+        return first, missing
+    if not (work / CHOICE).exists():
+        run.on_progress(Progress("choosing", done, total, "rounds", compiling=True))
+        tables = results.tables_of(results.measured(study, run.folder, first))
+        store.write_json(work / CHOICE, study.sequel.choose(tables))
+    second = _second(study, size, work)
+    return [*first, *second], stage(second, done)
+
+
+def _second(study: Study, size: int | None, work: Path) -> list[Block]:
+    """The blocks of the sequel, once its choice is made."""
+    if study.sequel is None or not (work / CHOICE).exists():
+        return []
+    return cut(study.sequel.programs(store.read_json(work / CHOICE)), size, len(study.programs))
+
+
 def _lane_rounds(blocks: Sequence[Block]) -> int:
     """Rounds of all lanes together."""
     return sum(len(block.program.lanes) * block.program.chunks * block.program.chunk for block in blocks)
 
 
-def _run_here(blocks: Sequence[Block], run: Run, work: Path) -> dict[str, str]:
+def _run_here(blocks: Sequence[Block], run: Run, work: Path, done: int, total: int) -> dict[str, str]:
     """All blocks in this process, one after the other. None can be missing: an error ends the run."""
-    done, total = 0, _lane_rounds(blocks)
     with Interruption() as interruption:
         for block in blocks:
             place = work / block.name
@@ -96,16 +126,19 @@ def _run_here(blocks: Sequence[Block], run: Run, work: Path) -> dict[str, str]:
     return {}
 
 
-def _run_elsewhere(blocks: Sequence[Block], run: Run, work: Path, team: Team) -> dict[str, str]:
+def _run_elsewhere(
+    blocks: Sequence[Block], run: Run, work: Path, team: Team, before: int, total: int
+) -> dict[str, str]:
     """All blocks by workers; records are handed on once a program has all of them. Returns what is missing, and why."""
 
     def is_left(block: Block) -> bool:
         return chunks.records_until(work / block.name, block.program.chunks) < block.program.chunks
 
+    def show(progress: Progress) -> None:
+        run.on_progress(progress._replace(done=before + progress.done, total=total))
+
     left = [block for block in blocks if is_left(block)]
-    missing = run_blocks(
-        blocks, left, work, team, lambda block: chunks.records_count(work / block.name), run.on_progress
-    )
+    missing = run_blocks(blocks, left, work, team, lambda block: chunks.records_count(work / block.name), show)
     for index in dict.fromkeys(block.index for block in left):
         for program, records in results.joined([each for each in blocks if each.index == index], work, missing):
             number = records["round"][0] // program.chunk
@@ -116,7 +149,8 @@ def _run_elsewhere(blocks: Sequence[Block], run: Run, work: Path, team: Team) ->
 
 def _run_block(study: Study, run: Run, name: str, work: Path) -> None:
     """One block, as a worker runs it."""
-    blocks = {block.name: block for block in cut(study.programs, folders.stored_block_size(run.folder))}
+    size = folders.stored_block_size(run.folder)
+    blocks = {block.name: block for block in (*cut(study.programs, size), *_second(study, size, work))}
     if name not in blocks:
         raise UsageError(f"{run.folder} has no block {name} (is it of another version?).")
     block, place, stop = blocks[name], work / name, StopFile(work)

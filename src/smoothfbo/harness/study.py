@@ -34,6 +34,8 @@ class Program:
     - `rounds`, `chunk`: rounds in all, and per call of `advance`. The last chunk may go beyond the end: rows with
       `round >= rounds` are dropped.
     - `cpu_options`: options of XLA for a CPU, where a study has many short programs and compiling is most of the time.
+    - `width`: lanes of a compiled call on a CPU; None: all of them. Programs that differ in their lanes alone can then
+      share a compilation.
 
     `start` and `advance` are written for one lane; the runner vmaps them and spreads the lanes over all devices.
     """
@@ -46,6 +48,7 @@ class Program:
     rounds: int
     chunk: int
     cpu_options: Mapping[str, Any] = field(default_factory=dict)
+    width: int | None = None
 
     @property
     def chunks(self) -> int:
@@ -63,12 +66,28 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Sequel:
+    """Programs that depend on what the first ones of a study have achieved, and run after them.
+
+    - `choose`: `tables of the first programs -> choice`, ready for JSON. It is stored with the run, so that whoever
+      resumes it, and every worker, has the same.
+    - `programs`: `choice -> programs`. Their names are those of no first one.
+    - `rounds`: of all their lanes together, for the progress bar.
+    """
+
+    choose: Callable[[Mapping[str, Any]], Any]
+    programs: Callable[[Any], list[Program]]
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Study:
     """A study, ready to run.
 
     - `name`: as on the command line; `config`: its complete configuration, a dataclass.
     - `measure`: `(program, records) -> Measured`; the records of a program have axes (lane, row, …).
     - `summarise`: `tables -> {file: content}`, of all programs together, ready for JSON; one of the files is "summary".
+    - `sequel`: more programs, which follow from the results of the first; all are measured and summarised together.
     - `inputs`: what was read from elsewhere; stored with the run, so that it can resume without it.
     - `double`: whether its programs run in float64.
     """
@@ -78,6 +97,7 @@ class Study:
     programs: list[Program]
     measure: Callable[[Program, dict[str, np.ndarray]], Measured]
     summarise: Callable[[Mapping[str, Any]], dict[str, Any]]
+    sequel: Sequel | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     double: bool = False
 

@@ -1,6 +1,6 @@
 """Replay: the data of the last w rounds, used again at the current λ."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,17 +19,18 @@ MEMORY = 0.9  # share of the old mean in the running mean of outer losses
 
 
 class ReplayState(NamedTuple):
-    """A warm state for each window, and the rounds that are kept."""
+    """The warm state of the window, that of the round's own estimator, and the rounds that are kept."""
 
-    estimators: tuple[PyTree, ...]
-    history: Data  # the last n rounds, slot t mod n
-    rounds: Int[Array, ""]  # stored so far, and once the ring of n slots is full, n + (rounds mod n)
-    losses: Float[Array, " windows"] | None  # running means of the outer loss on data not yet seen; None: one window
+    window: PyTree
+    own: PyTree | None
+    history: Data  # the last w rounds, slot t mod w
+    rounds: Int[Array, ""]  # stored so far, and once the ring of w slots is full, w + (rounds mod w)
+    losses: Float[Array, "2"] | None  # running means of the outer loss of window and own on data not yet seen
 
     @property
     def inner(self) -> Any:
-        """The inner function of the longest window."""
-        return self.estimators[-1].inner
+        """The inner function of the window."""
+        return self.window.inner
 
 
 class Replayed(AbstractEstimator):
@@ -41,45 +42,46 @@ class Replayed(AbstractEstimator):
     and both terms are formed on them *at the current λ*. Noise is averaged over w rounds, as by `window_average`, but
     without the delay of stored gradients, so the step need not shrink as the window grows.
 
-    Several windows, e.g. (1, 4, 16), give one estimate each, with warm states of their own. `gradient` is that of the
-    longest window; all of them are the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use.
-    Beside longer ones, a window of 1 means the *outer* samples of the round alone, which judge λ; its inner samples are
-    those of the longest window, because a single round may not determine ĥ. (Where inner and outer samples are the same
-    rows, as for `PointwiseAdjoint`, it means both.) Predictions are those of the inner function that had the smallest
-    outer loss in the last ten rounds or so, each time on outer samples that it had not seen.
+    **With `own`**, a second estimator, the w rounds serve as a prior for the newest one. There are two gradients then,
+    the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use:
+
+    1. that of the *outer* samples of the round alone, with ĥ from the inner samples of all w rounds. These outer
+       samples have had no part in earlier moves, so this gradient can judge them. (Where inner and outer samples are
+       the same rows, as for `PointwiseAdjoint`, it is that of the round's samples of both kinds.)
+    2. that of `own` on the data of the round alone, whose fits begin at those of the window and stay near them: with
+       `Linear(..., damping=δ)` they minimise the round's objective plus ½ δ m ‖w − w_window‖². It is `gradient`.
+
+    Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
+    ten rounds or so, each time on outer samples that it had not seen.
 
     **Arguments:**
 
     - `estimator`: any estimator that takes `Data`: `Functional`, `Implicit`, `Unrolled`, …
-    - `window`: w ≥ 1, or several, in increasing order and from 1 on. With w = 1 the estimator sees what it sees
-      without replay.
+    - `window`: w ≥ 1. With w = 1 and without `own` the estimator sees what it sees without replay.
+    - `own`: None, or an estimator with the same warm state as `estimator`, for the newest round.
 
     All rounds must have the same shapes: `pad` ragged ones to one size. Losses in the trace are those of the function
-    that predicts, on the data of the round alone.
+    that predicts, on the data of the round alone; residuals are the window's.
 
-    Memory: the data of the longest window. The features of a `Linear` are kept with them, where `Functional` has the
-    same ones for inner and adjoint function, and are not computed again. Time: a call of the estimator for each window,
-    on w times the data. Before w rounds have been seen, those that have been are repeated. A round with values that are
-    not finite is skipped and not kept. Where the losses change from round to round (`Round.problem`), old data are
-    judged by the newest ones.
+    Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones
+    for inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with
+    `own` another adjoint, and a call on the data of one round. Before w rounds have been seen, those that have been are
+    repeated. A round with values that are not finite is skipped and not kept. Where the losses change from round to
+    round (`Round.problem`), old data are judged by the newest ones.
     """
 
     estimator: AbstractEstimator
-    windows: tuple[int, ...] = eqx.field(static=True)
+    own: AbstractEstimator | None
+    window: int = eqx.field(static=True)
 
-    def __init__(self, estimator: AbstractEstimator, window: int | Sequence[int]):
-        if not isinstance(estimator, AbstractEstimator) or isinstance(estimator, (Oracle, Replayed)):
-            raise TypeError(f"estimator must be one such as Functional(...), got {type(estimator).__name__}.")
-        windows = tuple(window) if isinstance(window, Sequence) else (window,)
-        for each in windows:
-            checks.require_integer(each, "window", 1)
-        if not windows or list(windows) != sorted(set(windows)):
-            raise ValueError(f"window must be an integer or several in increasing order, got window={window!r}.")
-        if len(windows) > 1 and windows[0] != 1:
-            raise ValueError(
-                f"Of several windows the first must be 1, got window={window!r}: what is new judges the others."
-            )
-        self.estimator, self.windows = estimator, windows
+    def __init__(self, estimator: AbstractEstimator, window: int, *, own: AbstractEstimator | None = None):
+        checks.require_integer(window, "window", 1)
+        for name, each in {"estimator": estimator, "own": own}.items():
+            if each is None and name == "own":
+                continue
+            if not isinstance(each, AbstractEstimator) or isinstance(each, (Oracle, Replayed)):
+                raise TypeError(f"{name} must be one such as Functional(...), got {type(each).__name__}.")
+        self.estimator, self.window, self.own = estimator, window, own
 
     @property
     def inner(self) -> Any:
@@ -89,16 +91,21 @@ class Replayed(AbstractEstimator):
     def init(self, problem: Any, outer: PyTree, data: Data, key: PRNGKeyArray) -> ReplayState:
         if not isinstance(data, Data):
             raise TypeError(f"Replayed keeps the samples of a smoothfbo.Data, got a {type(data).__name__}.")
-        keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
-        return ReplayState(
-            tuple(self.estimator.init(problem, outer, data, each) for each in keys),
-            jax.tree.map(
-                lambda leaf: jnp.zeros((self.windows[-1], *leaf.shape), leaf.dtype),
-                jax.eval_shape(self.estimator.prepared, data),
-            ),
-            jnp.zeros((), jnp.int32),
-            jnp.zeros(len(self.windows)) if len(self.windows) > 1 else None,
+        first = self.estimator.init(problem, outer, data, key)
+        own = None
+        if self.own is not None:
+            own = self.own.init(problem, outer, data, key)
+            if not checks.same_shapes(own, first):
+                raise ValueError(
+                    "own begins where the estimator ends, so it needs the same functions with the same parameters: "
+                    f"the estimator has {checks.describe(first)}, own has {checks.describe(own)}."
+                )
+        history = jax.tree.map(
+            lambda leaf: jnp.zeros((self.window, *leaf.shape), leaf.dtype),
+            jax.eval_shape(self.estimator.prepared, data),
         )
+        losses = None if own is None else jnp.zeros(2)
+        return ReplayState(first, own, history, jnp.zeros((), jnp.int32), losses)
 
     def __call__(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
@@ -109,59 +116,61 @@ class Replayed(AbstractEstimator):
                 "Replayed needs rounds of one form, because it joins them: pad all to one size (smoothfbo.pad). The "
                 f"first had {checks.describe(kept)}, this one has {checks.describe(data)}."
             )
-        slots = self.windows[-1]
-        slot = state.rounds % slots
+        slot = state.rounds % self.window
         # One bad value would spoil the next w rounds, so none is stored; this round sees its own data as they are.
         history = jax.tree.map(
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
-        keys = (key, *(jax.random.fold_in(key, index) for index in range(1, len(self.windows))))
-        estimates, warm = [], []
-        for window, each, key_of_window in zip(self.windows, state.estimators, keys, strict=True):
-            replayed = prepared
-            if window > 1:
-                replayed = _last(history, prepared, window, slot, state.rounds)
-            elif slots > 1 and not self.estimator.paired:
-                replayed = Data(_last(history.inner, prepared.inner, slots, slot, state.rounds), prepared.outer)
-            estimate, following = self.estimator(problem, outer, each, replayed, key_of_window)
-            estimates.append(estimate)
-            warm.append(following)
-        rounds = jnp.where(state.rounds + 1 == 2 * slots, slots, state.rounds + 1)
+        replayed = _last(history, prepared, self.window, slot, state.rounds)
+        estimate, window = self.estimator(problem, outer, state.window, replayed, key)
+        own = losses = None
+        if self.own is not None:
+            # The judge begins where the window's fits begin, with the same key: what they share is compiled once.
+            fresh = prepared if self.estimator.paired else Data(replayed.inner, prepared.outer)
+            judge, _ = self.estimator(problem, outer, state.window, fresh, key)
+            refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
+            estimate = estimate._replace(
+                gradient=refined.gradient,
+                explicit=refined.explicit,
+                implicit=refined.implicit,
+                candidates=(judge.gradient, refined.gradient),
+            )
         usable = all_finite(prepared)
+        rounds = jnp.where(state.rounds + 1 == 2 * self.window, self.window, state.rounds + 1)
         rounds = jnp.where(usable, rounds, state.rounds)  # else the next round takes the same slot
-        losses = None
         if state.losses is not None:
             losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
-        following = ReplayState(tuple(warm), history, rounds, losses)
+        following = ReplayState(window, own, history, rounds, losses)
         # The losses are those on the data of this round alone, as with every other estimator.
         predict = batched(self.predictor(following))
-        estimate = estimates[-1]._replace(
+        estimate = estimate._replace(
             inner_loss=problem.inner_mean(outer, predict(data.inner.x), data.inner),
             outer_loss=problem.outer_mean(outer, predict(data.outer.x), data.outer),
-            candidates=tuple(each.gradient for each in estimates) if len(estimates) > 1 else None,
         )
         return estimate, following
 
     def kept(self, new: ReplayState, old: ReplayState) -> ReplayState:
         """The data are finite and need not be looked at again, which would cost as much as a fit."""
-        estimators, losses = keep_finite((new.estimators, new.losses), (old.estimators, old.losses))
-        return new._replace(estimators=estimators, losses=losses)
+        window, own, losses = keep_finite((new.window, new.own, new.losses), (old.window, old.own, old.losses))
+        return new._replace(window=window, own=own, losses=losses)
 
-    def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, " windows"]:
+    def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, "2"]:
         """With what the inner functions of before say about the outer samples of this round."""
         assert state.losses is not None
-
-        def loss(warm: PyTree) -> Array:
-            return problem.outer_mean(outer, batched(self.estimator.predictor(warm))(data.outer.x), data.outer)
-
-        new = jnp.stack([loss(warm) for warm in state.estimators]).astype(jnp.result_type(float))
+        values = [batched(function)(data.outer.x) for function in self._functions(state)]
+        new = jnp.stack([problem.outer_mean(outer, each, data.outer) for each in values]).astype(jnp.result_type(float))
         # What is not finite counts as ten times the worst of the others: bad, and forgotten some time.
         new = jnp.where(jnp.isfinite(new), new, 10 * jnp.max(jnp.where(jnp.isfinite(new), jnp.abs(new), 0)))
         return jnp.where(state.rounds == 0, new, MEMORY * state.losses + (1 - MEMORY) * new)
 
     def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:
-        functions = tuple(self.estimator.predictor(each) for each in state.estimators)
+        functions = self._functions(state)
         return functions[0] if state.losses is None else _Chosen(functions, jnp.argmin(state.losses))
+
+    def _functions(self, state: ReplayState) -> tuple[Callable[[PyTree], PyTree], ...]:
+        """The inner function of the window, and that of the round's own estimator."""
+        first = self.estimator.predictor(state.window)
+        return (first,) if self.own is None else (first, self.own.predictor(state.own))
 
 
 class _Chosen(eqx.Module):

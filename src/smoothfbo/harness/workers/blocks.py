@@ -35,13 +35,14 @@ def restrict(program: Program, first: int, end: int) -> Program:
     return replace(program, lanes=program.lanes[first:end], numbers=numbers)
 
 
-def cut(programs: Sequence[Program], size: int | None) -> list[Block]:
+def cut(programs: Sequence[Program], size: int | None, before: int = 0) -> list[Block]:
     """Blocks of at most `size` lanes each, those of a program as equal as can be; None: whole programs.
 
-    It depends on nothing else, so that a run that resumes, anywhere, finds the same blocks.
+    Programs are counted on from `before`. It depends on nothing else, so that a run that resumes, anywhere, finds the
+    same blocks.
     """
     blocks = []
-    for index, program in enumerate(programs):
+    for index, program in enumerate(programs, before):
         if size is None:
             blocks.append(Block(f"{index:03d}", index, program))
             continue
@@ -54,5 +55,6 @@ def cut(programs: Sequence[Program], size: int | None) -> list[Block]:
 
 
 def size_for(programs: Sequence[Program], blocks: int) -> int:
-    """Lanes of a block, so that there are about so many blocks."""
-    return -(-sum(len(program.lanes) for program in programs) // blocks)
+    """Lanes of a block, so that there are about so many blocks, and that compiled calls of a `width` are full."""
+    width = max(program.width or 1 for program in programs)
+    return -(-sum(len(program.lanes) for program in programs) // (blocks * width)) * width

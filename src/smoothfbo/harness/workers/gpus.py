@@ -21,6 +21,16 @@ def visible() -> list[str]:
     return [str(index) for index in range(len(found))]
 
 
+def models() -> list[str]:
+    """What the driver calls the GPUs of this machine, each kind once; none where it cannot be asked."""
+    try:
+        call = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return list(dict.fromkeys(line.strip() for line in done.stdout.splitlines() if line.strip()))
+
+
 def environment(gpu: str | None, shared: int) -> dict[str, str]:
     """What a process sees that has a GPU together with others; None: the GPU is set already."""
     limits = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{MEMORY / shared:.4f}"}

@@ -70,7 +70,8 @@ class LocalWorkers:
         ]
         notes = (gpus.start_mps(),) if shared > 1 else ()
         if found:
-            devices, blocks = [f"local processes, {shared} for each of {len(found)} GPUs"], self.number
+            devices = [f"local processes, {shared} for each of {len(found)} GPU(s)", *gpus.models()]
+            blocks = self.number
         else:
             devices, blocks = ["local processes, a core each"], BLOCKS_PER_CORE * self.number
         team = LocalTeam(workers, devices, tuple(filter(None, notes)), blocks)

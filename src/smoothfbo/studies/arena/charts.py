@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.harness.charts import Chart, HeatMap, Series
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.arena.grid import SETTING
 
@@ -87,10 +87,10 @@ def over_time(summary: Summary, curves: Frame) -> Iterator[Chart]:
             )  # fmt: skip
 
 
-def over_rates(summary: Summary, lanes: Frame, fresh: tuple[int, ...]) -> Iterator[Chart]:
+def over_rates(summary: Summary, lanes: Frame, fresh: range) -> Iterator[Chart]:
     """How much a method loses at another rate than its best one."""
     for problem in summary["problems"]:
-        here = lanes[(lanes["problem"] == problem["name"]) & lanes["seed"].isin(fresh)]
+        here = lanes[(lanes["problem"] == problem["name"]) & ~lanes["seed"].isin(fresh)]
         series = []
         for name, row in rows_of(summary, problem["name"]).items():
             entry = next(method for method in summary["methods"] if method["name"] == name)
@@ -103,8 +103,8 @@ def over_rates(summary: Summary, lanes: Frame, fresh: tuple[int, ...]) -> Iterat
         if series:
             yield Chart(
                 f"rates_{problem['name']}", f"{problem['label']}: gap over the rate, each as a ratio to its best",
-                "At each method's chosen window and step rule, on fresh seeds. A flat line forgives a wrong rate; the "
-                f"range of good rates is where it is below 1.1. What is worse than {WORST:g} is drawn there.",
+                "At each method's chosen window and step rule, on the tuning seeds. A flat line forgives a wrong "
+                f"rate; the range of good rates is where it is below 1.1. What is worse than {WORST:g} is drawn there.",
                 "rate / chosen rate", "gap / smallest gap", series, log_x=True, log_y=True,
             )  # fmt: skip
 
@@ -155,7 +155,11 @@ def maps(summary: Summary) -> Iterator[HeatMap]:
         label = label_of(summary, "methods", method) if any(m["name"] == method for m in summary["methods"]) else method
         for rate in dict.fromkeys(cell["rate"] for cell in cells):
             here = [cell for cell in cells if cell["method"] == method and cell["rate"] == rate]
+            if not here:  # a method that is not tuned has its own rate alone
+                continue
             where = "each at its best rate" if rate is None else f"both at rate {rate:g}"
+            if method == RECOMMENDED:
+                where = "which is at its best rate"
             yield _map(here, f"map_{method}_{'best' if rate is None else f'{rate:g}'}", f"{label} against FBO, {where}")
 
 

@@ -14,7 +14,7 @@ class ArenaConfig:
 
     Each method tries the same number of settings (rate, window, plain or normalised steps) on tuning seeds. The best
     of them is reported on fresh seeds, by the gap F_t(λ_t) − min F_t between what it played and the best possible
-    answer. All lanes of a method and a problem run in one compiled program.
+    answer. All lanes of a method and a problem share one compiled program.
     """
 
     problems: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class ArenaConfig:
     map_seeds: int = 8
     """The map: fresh seeds (and as many tuning seeds as above)."""
     time_limit: float = 60.0
-    """Seconds that the first rounds of a plug-in may take on a problem, compilation included."""
+    """Seconds of processor time that the first rounds of a plug-in may take on a problem, compilation included."""
 
     def __post_init__(self) -> None:
         for name in ("seeds", "tuning_seeds", "record_every", "map_rates", "map_window", "map_seeds"):

@@ -14,8 +14,8 @@ BLOCKS = "costs"  # the folder of those that workers have measured, a file for e
 
 
 class Stopwatch:
-    """Seconds per round and lane of every problem, method and window: those of the fastest chunk of its program. The
-    first chunk, which compiles, does not count.
+    """Seconds per round and lane of every problem, method and window: those of the fastest chunk of its program on the
+    fresh seeds, which has the same number of lanes for all methods. The first chunk, which compiles, does not count.
 
     Times differ from run to run, so they stay out of summary.json; a run that is resumed adds to what was measured.
     """
@@ -62,7 +62,8 @@ def timed(run: Run, clock: Callable[[], float]) -> Run:
     watch = Stopwatch(run.folder / (FILE if run.block is None else f"{BLOCKS}/{run.block}.json"), clock)
 
     def on_records(program: Program, records: dict[str, np.ndarray]) -> None:
-        if not program.name.startswith("map"):
+        lane = program.lanes[0]
+        if lane["seed"] in run.config.fresh and "noise" not in lane:  # not of the tuning seeds, and not of the map
             watch.on_records(program, records)
         run.on_records(program, records)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame, ratio_of_means
 from smoothfbo.harness.study import Program
 from smoothfbo.studies.arena.config import ArenaConfig
@@ -14,33 +14,36 @@ from smoothfbo.studies.arena.grid import Lane, rates
 from smoothfbo.studies.arena.program import Part, grouped
 
 PROBLEM = "sources"
-COMPARED = (SMOOTH_FBO,)  # with FBO
+COMPARED = (SMOOTH_FBO, RECOMMENDED)  # with FBO
 
 
 def programs(config: ArenaConfig, problem: ArenaProblem, methods: tuple[ArenaMethod, ...]) -> list[Program]:
-    """Every method at every noise, period and rate, with plain steps, and SmoothFBO with one window."""
-    seeds = (*config.tuning, *config.fresh[: config.map_seeds])
-    grid = product(methods, config.map_noises, config.map_periods, rates(problem.rates, config.map_rates), seeds)
-    parts = [
-        Part(
-            Lane(problem.name, method.name, "plain", config.map_window if max(method.windows) > 1 else 1, rate, seed),
-            method,
-            {"noise": noise, "period": period},
-        )
-        for method, noise, period, rate, seed in grid
-    ]
+    """Every method at every noise, period and rate, with plain steps, and SmoothFBO with one window.
+
+    A method that is not tuned has its own rate, and needs no tuning seeds.
+    """
+    fresh = config.fresh[: config.map_seeds]
+    parts = []
+    for method in methods:
+        window = config.map_window if max(method.windows) > 1 else 1
+        tried = rates(problem.rates, config.map_rates) if method.untuned is None else [method.untuned]
+        seeds = (*config.tuning, *fresh) if method.untuned is None else fresh
+        for noise, period, rate, seed in product(config.map_noises, config.map_periods, tried, seeds):
+            lane = Lane(problem.name, method.name, "plain", window, rate, seed)
+            parts.append(Part(lane, method, {"noise": noise, "period": period}))
     return grouped(config, problem, parts, "map")
 
 
 def cells(config: ArenaConfig, lanes: Frame) -> list[dict[str, Any]]:
-    """The ratio of each method's gap to FBO's, with its paired 95 % interval over the fresh seeds: at every rate, and
-    (rate None) each at the rate that is best for it on the tuning seeds."""
+    """The ratio of each method's gap to FBO's, with its paired 95 % interval over the fresh seeds: at every rate that
+    both have, and (rate None) each at the rate that is best for it on the tuning seeds, or that it has."""
     result = []
     for (noise, period), here in lanes.groupby(["noise", "period"]):
         place = {"noise": float(noise), "period": float(period)}
-        chosen = {method: _best_rate(config, group) for method, group in here.groupby("method")}
-        for method in (name for name in chosen if name != FBO):
-            for rate in (None, *sorted(here["rate"].unique())):
+        tried = {method: set(group["rate"]) for method, group in here.groupby("method")}
+        chosen = {method: _best_rate(config, here[here["method"] == method]) for method in tried}
+        for method in (name for name in COMPARED if name in tried):
+            for rate in (None, *sorted(tried[method] & tried[FBO])):
                 ours, theirs = (
                     _gaps(config, here, name, chosen[name] if rate is None else rate) for name in (method, FBO)
                 )
@@ -52,6 +55,8 @@ def cells(config: ArenaConfig, lanes: Frame) -> list[dict[str, Any]]:
 
 
 def _best_rate(config: ArenaConfig, lanes: Frame) -> float:
+    if lanes["rate"].nunique() == 1:
+        return float(lanes["rate"].iloc[0])
     means = lanes[lanes["seed"].isin(config.tuning)].groupby("rate")["gap"].mean()
     return float(means.where(np.isfinite(means), np.inf).idxmin())
 

@@ -65,11 +65,15 @@ def rates(ends: tuple[float, float], number: int) -> list[float]:
     return [_round(float(rate)) for rate in np.geomspace(*ends, number)]
 
 
-def lanes(method: ArenaMethod, problem: ArenaProblem, config: ArenaConfig) -> Iterator[Lane]:
-    """Every setting with every seed; the tuning seeds choose among them, the fresh ones are reported."""
+def tuning_lanes(method: ArenaMethod, problem: ArenaProblem, config: ArenaConfig) -> Iterator[Lane]:
+    """Every setting with every tuning seed."""
     for setting in settings(method, problem, config.trials):
-        for seed in (*config.tuning, *config.fresh):
-            yield Lane(problem.name, method.name, setting.rule, setting.window, setting.rate, seed)
+        yield from with_seeds(method, problem, setting, config.tuning)
+
+
+def with_seeds(method: ArenaMethod, problem: ArenaProblem, setting: Setting, seeds: tuple[int, ...]) -> Iterator[Lane]:
+    for seed in seeds:
+        yield Lane(problem.name, method.name, setting.rule, setting.window, setting.rate, seed)
 
 
 def _round(rate: float) -> float:

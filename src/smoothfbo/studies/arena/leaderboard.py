@@ -1,7 +1,6 @@
 """From lanes to the leaderboard: settings are chosen on the tuning seeds, and judged on the fresh ones. No jax here."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,7 @@ def summarise(config: ArenaConfig, known: dict[str, Any], tables: Mapping[str, F
     ranked = [method["name"] for method in methods if not method["is_reference"]]
     rows, correlations = [], []
     for problem, lanes in tables["lanes"].groupby("problem", sort=False):
-        untuned = {method["name"]: method["untuned"] for method in methods if method.get("untuned") is not None}
-        board = judge(config, lanes, ranked, untuned)
+        board = judge(config, lanes, ranked)
         rows += [{"problem": problem, **row} for row in board]
         correlations.append({"problem": problem, **correlate(config, lanes, board)})
     summary = {**known, "methods": methods, "board": rows, "correlations": correlations}
@@ -41,21 +39,26 @@ def _unmoved(name: str) -> dict[str, Any]:
     return {"name": name, **shown}
 
 
-def judge(
-    config: ArenaConfig, lanes: Frame, ranked: list[str], untuned: Mapping[str, float] = MappingProxyType({})
-) -> list[dict[str, Any]]:
-    """One problem: every method at the setting that was best on the tuning seeds, measured on the fresh ones.
+def choices(config: ArenaConfig, lanes: Frame, untuned: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Each method's setting on each problem; `untuned` methods have the rate that they have."""
+    result = []
+    for (problem, method), group in lanes[lanes["seed"].isin(config.tuning)].groupby(["problem", "method"], sort=False):
+        tried = group[group["rate"] == untuned[method]] if method in untuned else group
+        result.append({"problem": problem, "method": method, **choose(tried)})
+    return result
 
-    `untuned` methods are judged at the rate that they have.
+
+def judge(config: ArenaConfig, lanes: Frame, ranked: list[str]) -> list[dict[str, Any]]:
+    """One problem: every method at the setting that the tuning seeds chose, measured on the fresh ones.
+
+    A method without all of these has failed, and is left out.
     """
+    groups = lanes[lanes["seed"].isin(config.fresh)].groupby("method", sort=False)
+    groups = {str(method): group for method, group in groups if set(group["seed"]) == set(config.fresh)}
     chosen = {
-        str(method): choose(config, group[group["rate"] == untuned[method]] if method in untuned else group)
-        for method, group in lanes.groupby("method", sort=False)
+        method: dict(zip(SETTING, _plain(group[SETTING].iloc[0]), strict=True)) for method, group in groups.items()
     }
-    fresh = {
-        method: at(lanes[lanes["method"] == method], setting).set_index("seed").loc[list(config.fresh)]
-        for method, setting in chosen.items()
-    }
+    fresh = {method: group.set_index("seed").loc[list(config.fresh)] for method, group in groups.items()}
     playing = [name for name in ranked if name in fresh]
     gaps = np.array([fresh[name]["gap"] for name in playing]).T  # axes (seed, method)
     ranks = rank_intervals(gaps) if playing else []
@@ -75,18 +78,11 @@ def judge(
     return rows
 
 
-def choose(config: ArenaConfig, lanes: Frame) -> dict[str, Any]:
-    """The setting with the smallest mean gap over the tuning seeds; one where a seed diverged counts as infinite."""
-    means = lanes[lanes["seed"].isin(config.tuning)].groupby(SETTING, sort=False)["gap"].mean()
+def choose(lanes: Frame) -> dict[str, Any]:
+    """The setting with the smallest mean gap; one where a seed diverged counts as infinite."""
+    means = lanes.groupby(SETTING, sort=False)["gap"].mean()
     means = means.where(np.isfinite(means), np.inf)
     return dict(zip(SETTING, _plain(means.idxmin()), strict=True))
-
-
-def at(lanes: Frame, setting: dict[str, Any]) -> Frame:
-    chosen = np.ones(len(lanes), bool)
-    for name in SETTING:
-        chosen &= lanes[name] == setting[name]
-    return lanes[chosen]
 
 
 def mean_interval(values: Any) -> dict[str, Any]:
@@ -98,16 +94,18 @@ def mean_interval(values: Any) -> dict[str, Any]:
 
 
 def good_rates(config: ArenaConfig, lanes: Frame, setting: dict[str, Any]) -> dict[str, Any] | None:
-    """Rates around the best one with at most 1.1 times its gap, at the chosen window and rule, on the fresh seeds.
+    """Rates around the best one with at most 1.1 times its gap, at the chosen window and rule, on the tuning seeds.
 
     Between rates the logarithm of the gap is interpolated by monotone cubics, which are flat at the smallest gap, so
     that methods with few and with many rates can be compared. `is_open` where the range reaches an end of the grid: it
     is at least that wide. `decades` is log10(high/low).
     """
     same = (lanes["rule"] == setting["rule"]) & (lanes["window"] == setting["window"])
-    means = lanes[same & lanes["seed"].isin(config.fresh)].groupby("rate")["gap"].mean()
+    means = lanes[same & lanes["seed"].isin(config.tuning)].groupby("rate")["gap"].mean()
     means = means.where(np.isfinite(means), np.inf)
     rates, gaps = np.log10(means.index.to_numpy(float)), means.to_numpy(float)
+    if not len(gaps):  # the tuning seeds are missing
+        return None
     best = int(np.argmin(gaps))
     if not np.isfinite(gaps[best]) or gaps[best] <= 0:
         return None
@@ -124,15 +122,16 @@ def good_rates(config: ArenaConfig, lanes: Frame, setting: dict[str, Any]) -> di
 
 def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) -> dict[str, Any]:
     """How well the proxy Σ‖g̃‖² ranks the methods at their chosen settings: rank correlation with gap and BLR_1."""
-    chosen = [row for row in board if "rank" in row and not row["diverged"]]
+    names = ("proxy", "gap", "regret_1")
+    chosen = [row for row in board if "rank" in row and all(row[name]["mean"] is not None for name in names)]
     if len(chosen) < 3:
         return {}
     values = {
         name: np.array([
-            at(lanes[lanes["method"] == row["method"]], row).set_index("seed").loc[list(config.fresh), name]
+            lanes[lanes["method"] == row["method"]].set_index("seed").loc[list(config.fresh), name]
             for row in chosen
         ]).T
-        for name in ("proxy", "gap", "regret_1")
+        for name in names
     }  # fmt: skip
     result = {}
     for name in ("gap", "regret_1"):
@@ -152,6 +151,6 @@ def _spearman(draws: np.ndarray) -> np.ndarray:
     return np.divide((first * second).sum(axis=1), product, out=np.zeros(len(ranks)), where=product > 0)
 
 
-def _plain(values: tuple[Any, ...]) -> list[Any]:
+def _plain(values: Iterable[Any]) -> list[Any]:
     """Python's own numbers, for JSON."""
     return [value.item() if hasattr(value, "item") else value for value in values]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from smoothfbo.harness.statistics import Frame
-from smoothfbo.harness.study import Measured, Program, Study
+from smoothfbo.harness.study import Measured, Program, Sequel, Study
 from smoothfbo.studies.arena import drift_map, leaderboard, plugins
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.contestants import Contestants
@@ -16,7 +16,7 @@ from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
 from smoothfbo.studies.arena.grid import SETTING
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Failure
-from smoothfbo.studies.arena.program import programs
+from smoothfbo.studies.arena.program import fresh_programs, programs
 from smoothfbo.studies.arena.references import constants, smallest
 
 DRAWS = 400  # of the bootstrap of a curve
@@ -27,6 +27,8 @@ def study(config: ArenaConfig, contestants: Contestants) -> Study:
     pairs, absent, failures = applicable(contestants)
     runs = programs(config, pairs)
     playing = {problem.name: problem for problem, _ in pairs}
+    measure = Measure(config, playing, runs)
+    untuned = {method.name: method.untuned for method in contestants.methods if method.untuned is not None}
     if config.map_noises and drift_map.PROBLEM in playing:
         compared = tuple(method for method in METHODS if method.name in (drift_map.FBO, *drift_map.COMPARED))
         runs += drift_map.programs(config, playing[drift_map.PROBLEM], compared)
@@ -36,10 +38,14 @@ def study(config: ArenaConfig, contestants: Contestants) -> Study:
         "absent": absent,
         "failures": [failure.line for failure in (*contestants.failures, *failures)],
     }
+    sequel = Sequel(
+        choose=lambda tables: leaderboard.choices(config, tables["lanes"], untuned),
+        programs=partial(fresh_programs, config, pairs),
+        rounds=len(pairs) * config.seeds * config.rounds,
+    )
     return Study(
-        "arena", config, runs, Measure(config, playing), partial(leaderboard.summarise, config, known),
-        inputs=contestants.inputs,
-    )  # fmt: skip
+        "arena", config, runs, measure, partial(leaderboard.summarise, config, known), sequel, contestants.inputs
+    )
 
 
 def applicable(
@@ -60,6 +66,7 @@ def applicable(
             if owner is None:
                 raise
             failures.append(Failure(owner[1], owner[0], plugins.reason(error), problem.name, method.name))
+    pairs.sort(key=lambda pair: -pair[0].stride)  # the dearest first, so that workers end together
     return pairs, absent, failures
 
 
@@ -70,39 +77,61 @@ def _build(problem: ArenaProblem, method: ArenaMethod, seed: Any) -> Any:
 
 
 class Measure:
-    """`(program, records) -> Measured`. What the truth says of a problem is computed once, with its first program."""
+    """`(program, records) -> Measured`. References that never move are measured with the first program of a problem.
 
-    def __init__(self, config: ArenaConfig, problems: dict[str, ArenaProblem]):
+    What was measured for the choice of settings is kept for the summary.
+    """
+
+    def __init__(self, config: ArenaConfig, problems: dict[str, ArenaProblem], runs: list[Program]):
         self._config, self._problems = config, problems
-        self._smallest: dict[str, np.ndarray] = {}  # min F_t; axes (seed, record)
+        self._first = {run.lanes[0]["problem"]: run.name for run in reversed(runs)}
+        self._seeds = np.array([*config.tuning, *config.fresh])
+        self._smallest: dict[str, np.ndarray] = {}  # min F_t, computed once; axes (seed, record)
+        self._kept: dict[tuple[str, int], Measured] = {}
 
     def __call__(self, program: Program, records: dict[str, np.ndarray]) -> Measured:
+        key = program.name, len(program.lanes)
+        if key not in self._kept:
+            self._kept[key] = self._measure(program, records)
+        return self._kept[key]
+
+    def _measure(self, program: Program, records: dict[str, np.ndarray]) -> Measured:
         lanes: Frame = pd.DataFrame(program.lanes)
         problem, rounds = self._problems[lanes["problem"].iloc[0]], records["round"][0]
         knobs = [name for name in lanes if name not in KEYS]
         if knobs:
-            gaps = records["objective"] - _smallest_of_lanes(problem, lanes, knobs, rounds)
+            gaps = gaps_of(records["objective"], _smallest_of_lanes(problem, lanes, knobs, rounds))
             return Measured({"map": lanes.assign(**headlines(records, gaps))})
-        seeds = np.array([*self._config.tuning, *self._config.fresh])
-        parts = []
-        if problem.name not in self._smallest:
-            self._smallest[problem.name] = smallest(problem, seeds, rounds, {})
-            parts += self._unmoved(problem, seeds, rounds)
-        place = {seed: index for index, seed in enumerate(seeds)}
-        gaps = records["objective"] - self._smallest[problem.name][[place[seed] for seed in lanes["seed"]]]
-        parts.append((lanes.assign(**headlines(records, gaps)), curves(self._config, lanes, rounds, gaps)))
-        joined = [pd.concat(tables, ignore_index=True) for tables in zip(*parts, strict=True)]
-        return Measured(dict(zip(("lanes", "curves"), joined, strict=True)))
+        gaps = gaps_of(records["objective"], self._least(problem, lanes["seed"], rounds))
+        rows, lines = [lanes.assign(**headlines(records, gaps))], curves(self._config, lanes, rounds, gaps)
+        if program.name == self._first[problem.name]:
+            for more, line in self._unmoved(problem, rounds):
+                rows.append(more)
+                lines += line
+        tables = {"lanes": rows, "curves": lines}
+        return Measured({name: pd.concat(parts, ignore_index=True) for name, parts in tables.items() if parts})
 
-    def _unmoved(self, problem: ArenaProblem, seeds: np.ndarray, rounds: np.ndarray) -> list[tuple[Frame, Frame]]:
+    def _least(self, problem: ArenaProblem, seeds: Any, rounds: np.ndarray) -> np.ndarray:
+        """min F_t for these seeds."""
+        if problem.name not in self._smallest:
+            self._smallest[problem.name] = smallest(problem, self._seeds, rounds, {})
+        place = {seed: index for index, seed in enumerate(self._seeds)}
+        return self._smallest[problem.name][[place[seed] for seed in seeds]]
+
+    def _unmoved(self, problem: ArenaProblem, rounds: np.ndarray) -> list[tuple[Frame, list[Frame]]]:
         """The rows of the references that never move, as if they were lanes."""
-        result = []
+        result, seeds = [], np.array(self._config.fresh)
         for name, values in constants(problem, seeds, rounds)._asdict().items():
             setting = {"problem": problem.name, "method": name, "rule": "none", "window": 1, "rate": 0.0}
-            lanes, gaps = pd.DataFrame({**setting, "seed": seeds}), values - self._smallest[problem.name]
+            lanes, gaps = pd.DataFrame({**setting, "seed": seeds}), gaps_of(values, self._least(problem, seeds, rounds))
             late, every = _means(gaps, rounds)
             result.append((lanes.assign(gap=late, gap_all=every), curves(self._config, lanes, rounds, gaps)))
         return result
+
+
+def gaps_of(objective: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """F_t(λ_t) − min F_t; infinite where a lane has diverged, so that F_t is not finite."""
+    return np.where(np.isfinite(objective), objective, np.inf) - least
 
 
 def headlines(records: dict[str, np.ndarray], gaps: np.ndarray) -> dict[str, np.ndarray]:
@@ -121,22 +150,24 @@ def headlines(records: dict[str, np.ndarray], gaps: np.ndarray) -> dict[str, np.
 
 
 def _means(gaps: np.ndarray, rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the second half and over all rounds; NaN or infinite where any gap is: such a lane has diverged."""
+    """Over the second half and over all rounds; infinite where any gap is: such a lane has diverged."""
     return gaps[:, rounds >= (rounds[-1] + rounds[1]) / 2].mean(axis=1), gaps.mean(axis=1)
 
 
-def curves(config: ArenaConfig, lanes: Frame, rounds: np.ndarray, gaps: np.ndarray) -> Frame:
-    """The gap over time of every setting: mean and 95 % bootstrap interval over the fresh seeds."""
+def curves(config: ArenaConfig, lanes: Frame, rounds: np.ndarray, gaps: np.ndarray) -> list[Frame]:
+    """The gap over time on the fresh seeds: mean and 95 % bootstrap interval, in rounds before any of them diverged."""
     frames = []
     fresh = lanes[lanes["seed"].isin(config.fresh)]
     for setting, group in fresh.groupby(["problem", "method", *SETTING], sort=False):
         here = gaps[group.index]
+        fine = np.isfinite(here).all(axis=0)
+        here = here[:, fine]
         drawn = np.random.default_rng(0).integers(len(here), size=(DRAWS, len(here)))
         counts = (drawn[:, :, None] == np.arange(len(here))).mean(axis=1)  # axes (draw, seed)
         low, high = np.percentile(counts @ here, [2.5, 97.5], axis=0)
-        band = pd.DataFrame({"round": rounds, "mean": here.mean(axis=0), "low": low, "high": high})
+        band = pd.DataFrame({"round": rounds[fine], "mean": here.mean(axis=0), "low": low, "high": high})
         frames.append(band.assign(**dict(zip(["problem", "method", *SETTING], setting, strict=True))))
-    return pd.concat(frames, ignore_index=True)
+    return frames
 
 
 def _smallest_of_lanes(problem: ArenaProblem, lanes: Frame, knobs: list[str], rounds: np.ndarray) -> np.ndarray:

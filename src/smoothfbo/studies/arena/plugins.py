@@ -5,6 +5,7 @@ What goes wrong with a plug-in is a `Failure`, one line that names the file and 
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
 
 NAMES = {"METHOD": ArenaMethod, "PROBLEM": ArenaProblem}
 MARK = "smoothfbo arena trial: "  # in front of what a trial says, among whatever else it prints
+PATIENCE = 5
 Entry = ArenaMethod | ArenaProblem
 
 
@@ -90,16 +92,21 @@ def part_of(entry: Entry) -> str:
 def trial(task: dict[str, Any], limit: float) -> str | None:
     """Do the task (see `trials.perform`) in a process of its own; what went wrong, or None.
 
-    A process can be ended when its time is up, whatever it does: a loop in Python, or in compiled code.
+    A process can be ended when its time is up, whatever it does: a loop in Python, or in compiled code. The limit is
+    one of processor time, so that nothing fails because other programs are busy; who sleeps has `PATIENCE` times that.
     """
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "smoothfbo.studies.arena.trials"]
+    late = f"it did not end within {limit:g} s"
     try:
         done = subprocess.run(
-            command, input=json.dumps(task), capture_output=True, text=True, timeout=limit, env=environment, check=False
-        )
+            command, input=json.dumps(task | {"limit": limit}), capture_output=True, text=True,
+            timeout=PATIENCE * limit, env=environment, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"it did not end within {limit:g} s"
+        return late
+    if done.returncode == -getattr(signal, "SIGXCPU", 0):
+        return late
     said = [line.removeprefix(MARK) for line in done.stdout.splitlines() if line.startswith(MARK)]
     if not said:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]

@@ -42,7 +42,7 @@ PROBLEMS = (
         note="The paper's task. Its best answer hardly moves: nearly always all weight on the newest batch.",
     ),
     ArenaProblem(
-        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0), without=("oagd",),
+        "decay", partial(regression, decay), rates=(1.0, 300.0), lengths=(0.01, 1.0),
         label="Regression, decay",
         note="The paper's task with a scalar decay. Its best answer is constant: forget as fast as possible.",
     ),
@@ -62,7 +62,7 @@ PROBLEMS = (
         note="Online meta-learning: a start that is shared by the tasks of a round, whose family drifts.",
     ),
     ArenaProblem(
-        "corruption", corruption, rates=(3.0, 300.0), lengths=(0.1, 5.0), stride=5, without=("exact",),
+        "corruption", corruption, rates=(3.0, 300.0), lengths=(0.1, 5.0), stride=5,
         label="Rotating corruption",
         note="Hyper-cleaning of real digits: groups of labels are wrong in turn. Judged on clean data, in every fifth "
         "of the recorded rounds.",

@@ -1,4 +1,5 @@
-"""The arena's programs: one for each problem and each structure of a method, lanes over settings and seeds."""
+"""The arena's programs, lanes over settings and seeds: first every setting on the tuning seeds, one program for each
+problem and structure of a method, then each method's chosen setting on the fresh seeds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,12 +21,13 @@ from smoothfbo.online import Info, Online, RunState, State, run, start
 from smoothfbo.source import AbstractSource, RoundNumbers
 from smoothfbo.studies.arena.config import CHUNKS, ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
-from smoothfbo.studies.arena.grid import Lane, lanes
+from smoothfbo.studies.arena.grid import SETTING, Lane, Setting, tuning_lanes, with_seeds
 from smoothfbo.types import Number
 
 Knobs = Mapping[str, float]
 # Compiling takes a third less time, and small programs run as fast.
 COMPILER = {"xla_backend_optimization_level": 1}
+FEWEST = 16  # lanes of a compiled call
 
 
 class Numbers(NamedTuple):
@@ -64,12 +66,28 @@ class Part(NamedTuple):
         return self.lane.keys() | dict(self.knobs)
 
 
-def programs(config: ArenaConfig, pairs: Iterable[tuple[ArenaProblem, ArenaMethod]]) -> list[Program]:
-    """Methods of one structure are lanes of one program: FBO is SmoothFBO with a window of 1."""
+Pairs = Iterable[tuple[ArenaProblem, ArenaMethod]]
+
+
+def programs(config: ArenaConfig, pairs: Pairs) -> list[Program]:
+    """All settings on the tuning seeds. Methods of one structure are lanes of one program: FBO is SmoothFBO with a
+    window of 1."""
     result = []
     for problem, group in groupby(pairs, key=itemgetter(0)):
-        parts = [Part(lane, method, {}) for _, method in group for lane in lanes(method, problem, config)]
+        parts = [Part(lane, method, {}) for _, method in group for lane in tuning_lanes(method, problem, config)]
         result += grouped(config, problem, parts, problem.name)
+    return result
+
+
+def fresh_programs(config: ArenaConfig, pairs: Pairs, choice: list[dict[str, Any]]) -> list[Program]:
+    """The chosen settings on the fresh seeds, a program for each method and problem: the same number of lanes for all,
+    so that their times can be compared. The compilation is that of the tuning seeds."""
+    chosen = {(row["problem"], row["method"]): Setting(*(row[name] for name in SETTING)) for row in choice}
+    result = []
+    for problem, method in pairs:
+        setting = chosen[problem.name, method.name]
+        parts = [Part(lane, method, {}) for lane in with_seeds(method, problem, setting, config.fresh)]
+        result += grouped(config, problem, parts, f"fresh seeds, {problem.name}")
     return result
 
 
@@ -115,6 +133,7 @@ def _program(
         rounds=config.rounds,
         chunk=config.chunk,
         cpu_options=COMPILER,
+        width=max(FEWEST, config.seeds),
     )
 
 

@@ -1,7 +1,9 @@
 """A plug-in's first rounds, in a process of their own: `python -m smoothfbo.studies.arena.trials`."""
 
 import json
+import math
 import sys
+import time
 from typing import Any
 
 import jax
@@ -13,7 +15,7 @@ from smoothfbo.online import start
 from smoothfbo.studies.arena import plugins
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
-from smoothfbo.studies.arena.grid import lanes
+from smoothfbo.studies.arena.grid import tuning_lanes
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Plugin
 from smoothfbo.studies.arena.problems import PROBLEMS
@@ -45,7 +47,7 @@ def _named(entries: Any, name: str, kind: type) -> Any:
 def play(method: ArenaMethod, problem: ArenaProblem) -> None:
     """A few rounds of one lane; raises where something is not as it must be."""
     check_testbed(problem.build(jnp.uint32(0)))
-    lane = next(lanes(method, problem, ArenaConfig()))
+    lane = next(tuning_lanes(method, problem, ArenaConfig()))
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], numbers_of([Part(lane, method, {})]))
     testbed, algorithm, source = contest(problem, Structure.of(problem, method, lane.window), numbers)
     state = start(algorithm, source, testbed.initial(), run_key(numbers.seed))
@@ -75,7 +77,19 @@ def check_testbed(testbed: Any) -> None:
 
 
 def main() -> None:
-    print(plugins.MARK + json.dumps(perform(json.load(sys.stdin))), flush=True)
+    task = json.load(sys.stdin)
+    limit_time(task["limit"])
+    print(plugins.MARK + json.dumps(perform(task)), flush=True)
+
+
+def limit_time(seconds: float) -> None:
+    """Of processor time, from now on; then the system ends this process. Windows has no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft = math.ceil(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 if __name__ == "__main__":

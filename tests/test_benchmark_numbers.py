@@ -1,0 +1,106 @@
+"""Speed: the numbers on the pages are those of benchmarks/results."""
+
+import json
+import re
+from functools import cache
+
+import pytest
+from stored_results import DOCS, missing, row
+
+RESULTS = DOCS.parent / "benchmarks" / "results"
+PAGE = "benchmarks.md"
+
+
+@cache
+def stored(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def ratio(name, what, **where):
+    """The one line that is about this."""
+    (found,) = [
+        line
+        for line in stored(name)["ratios"]
+        if line["what"] == what and all(line[key].startswith(value) for key, value in where.items())
+    ]
+    return found
+
+
+def with_range(line, digits):
+    return f"{line['value']:.{digits}f} ({line['low']:.{digits}f} to {line['high']:.{digits}f})"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_commits_are_clean_where_they_are_stated(path):
+    content = json.loads(path.read_text())
+    commits = [each["commit"] for each in (content, *content.get("cases", ())) if each.get("commit")]
+    assert all(re.fullmatch(r"[0-9a-f]{40}", commit) for commit in commits)
+
+
+def test_seconds():
+    names = ("study", "hypergradients", "functional", "smoothing", "scaling")
+    seconds = [stored(name)["seconds"] for name in names]
+    parts = [f"{name} {value:.1f}" for name, value in zip(names, seconds, strict=True)]
+    assert not missing(PAGE, f"took {sum(seconds):.0f} s in all", f"{', '.join(parts[:-1])} and {parts[-1]}")
+
+
+@pytest.mark.parametrize("peer", ["PyTorch, eager", "PyTorch, torch.compile"])
+def test_the_study_against_pytorch(peer):
+    steps = {
+        (case["implementation"], case["how"]): f"{case['steps_per_second']:,.0f}" for case in stored("study")["cases"]
+    }
+    one = with_range(ratio("study", "steps per second", reference=peer), 1)
+    ten = with_range(ratio("study", "steps per second, all lanes", reference=peer), 1)
+    both = f"{steps[peer, '10 lanes, 2 processes']} (two processes; {steps[peer, '10 lanes, 1 process']} in one)"
+    ours = row("SmoothFBO", steps["SmoothFBO", "fbo, 1 lane"], steps["SmoothFBO", "fbo, 10 lanes"], "", "")
+    assert not missing(PAGE, row(peer, steps[peer, "1 lane"], both, one, ten), re.sub(" +", " ", ours))
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 4, 5, 6])
+def test_hypergradients_against_peers(exponent):
+    conjugate, neumann, unrolled = (
+        ratio("hypergradients", f"time, {name}, d = {10**exponent:,}")
+        for name in ("conjugate gradients", "Neumann series", "unrolled")
+    )
+    label = f"10{'⁰¹²³⁴⁵⁶'[exponent]}"
+    cells = with_range(conjugate, 2), f"{neumann['value']:.2f}", with_range(unrolled, 2)
+    assert not missing(PAGE, row(label, *cells))
+
+
+def test_functional_and_smoothing():
+    cells = []
+    for peer, times in (("AID", ("1.6", "2.9", "5.3")), ("unrolled", ("0.33", "1", "3.1"))):
+        lines = [ratio("functional", f"cosine at {time} ms per round", reference=peer) for time in times]
+        cells.append(row(peer, f"{', '.join(times)} ms", ", ".join(with_range(line, 1) for line in lines)))
+    flat = [
+        next(line for line in stored("smoothing")["ratios"] if line["what"] == f"time per update, d = {10**d:,}")
+        for d in range(2, 7)
+    ]
+    assert all(line["reference"] == "w = 10" for line in flat)
+    cells.append(row("time, largest w over w = 10 (goal ≤ 1.1)", *(f"{line['value']:.2f}" for line in flat)))
+    assert not missing(PAGE, *cells)
+
+
+def test_one_gpu():
+    rows, found = [], {}
+    for case in stored("gpu")["cases"]:
+        label = "FBO" if case["method"] == "fbo" else "SmoothFBO, w = 1,000"
+        seconds = case["microseconds_per_step"]
+        cells = (f"{case['lanes']:,}", f"{case['steps_per_second']:,.0f}", f"{seconds:,.0f}", str(case["kernels"]))
+        rows.append(row(label, *cells, f"{case['gap']:,.0f}", f"{seconds:,.0f} s"))
+        found[case["method"], case["lanes"]] = case
+    lanes = [found["fbo", number] for number in (1, 10, 100, 1_000)]
+    speeds, gaps = ([f"{case[name]:,.0f}" for case in lanes] for name in ("steps_per_second", "gap"))
+    assert not missing("studies/cartpole.md", *rows)
+    assert not missing(
+        PAGE,
+        f"{speeds[0]} with one lane, {speeds[1]} with ten, {speeds[2]} with a hundred, {speeds[3]} with a thousand",
+        f"{gaps[0]}, {gaps[1]}, {gaps[2]} and {gaps[3]} times what the matrix products alone would take",
+    )
+
+
+def test_two_cores():
+    speeds = [case["steps_per_second"] for case in stored("cartpole")["cases"]]
+    one, two = (f"{min(each):,.0f} to {max(each):,.0f}" for each in speeds)
+    line = with_range(ratio("cartpole", "a step with w = 1,000"), 3)
+    assert not missing("studies/cartpole.md", f"FBO {one} steps per second", two, line)
