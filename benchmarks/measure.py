@@ -119,24 +119,11 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": cores(), "python": platform.python_version(), "packages": versions}
 
 
-def git(*arguments: str) -> str:
-    """What git says about this checkout; empty where there is none."""
-    command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def commit() -> str:
-    """With "changed" if the program or the benchmarks differ from it."""
-    paths = ("src", "benchmarks", ":!benchmarks/results")
-    return git("rev-parse", "HEAD") + (" changed" if git("status", "--porcelain", "--", *paths) else "")
-
-
 def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     content = {
         "command": command,
-        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(seconds, 1),
         "version": __version__,

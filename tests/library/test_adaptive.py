@@ -24,7 +24,7 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
                 d = directions[k] * made
                 size = np.linalg.norm(candidates[0]) * np.linalg.norm(d)
                 if size > 0:
-                    speed = max(adaptation, 1 / np.sqrt(1 + t))
+                    speed = max(adaptation, 0.3 / np.sqrt(1 + t))
                     lengths[k] *= np.exp(speed * -(candidates[0] @ d) / size)
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
