@@ -125,7 +125,7 @@ def study(config: CartPoleConfig, stored: dict[str, Any] | None = None) -> Study
     """`stored` are the settings of a run that resumes: their file may have changed or be gone."""
     settings = checked(config, read_settings(config.settings) if stored is None else stored)
     lanes = programs(config, tried(config, settings))
-    return Study("cartpole", config, lanes, measure, partial(summarise, config), {"settings": settings})
+    return Study("cartpole", config, lanes, measure, partial(summarise, config), inputs={"settings": settings})
 
 
 def _grid(config: CartPoleConfig, method: Method, setting: Mapping[str, float]) -> Iterator[dict[str, Any]]:
