@@ -28,7 +28,7 @@ class AdaptiveState(NamedTuple):
 
 
 def adaptive_steps(
-    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.05, memory: Number = 0.999
+    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.999
 ) -> optax.GradientTransformationExtraArgs:
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 
@@ -54,7 +54,7 @@ def adaptive_steps(
       less where λ has more than ten coordinates, so that the move as a whole is no longer. All coordinates share one
       length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
-    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 0.6/√(1 + t).
+    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 0.3/√(1 + t).
     - `memory`: share of the old mean in the running mean of squares.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
@@ -116,7 +116,7 @@ def adaptive_steps(
         made = _made(state, params)
         cosines = jnp.stack([_cosine(own, direction) for direction in made])
         age = state.rounds.astype(number)
-        speed = jnp.maximum(jnp.asarray(adaptation, number), 0.6 / jnp.sqrt(1 + age))
+        speed = jnp.maximum(jnp.asarray(adaptation, number), 0.3 / jnp.sqrt(1 + age))
         lengths = state.lengths * jnp.exp(speed * cosines.astype(number))
         lengths = jnp.clip(lengths, SMALLEST * state.scale, LARGEST * state.scale)
 

@@ -12,7 +12,7 @@ from smoothfbo.testbeds import DriftingCosine
 ROUNDS = 40
 
 
-def reference(gradients, start, project, length=3e-2, adaptation=0.05, memory=0.999):
+def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.999):
     """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
     outer, count = np.array(start), gradients.shape[1]
     lengths = np.full(count, length * max(1, np.sqrt(np.mean(outer**2))) / count)
@@ -24,7 +24,7 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.05, memory=0.
                 d = directions[k] * made
                 size = np.linalg.norm(candidates[0]) * np.linalg.norm(d)
                 if size > 0:
-                    speed = max(adaptation, 0.6 / np.sqrt(1 + t))
+                    speed = max(adaptation, 0.3 / np.sqrt(1 + t))
                     lengths[k] *= np.exp(speed * -(candidates[0] @ d) / size)
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
