@@ -141,7 +141,7 @@ def aggregate(experts, targets, known, block):
                 a = moments[i] + sum((w * np.outer(e, e) for e, _, w in within), np.zeros((count, count)))
                 b = products[i] + sum((w * e * g for e, g, w in within), np.zeros(count))
                 c = np.zeros(count)
-                if size > 0:
+                if size > 1e-20:
                     c = np.linalg.solve(a + (ridges[i] * size + 10 * scale) * np.eye(count), b)
                 stacks.append(p[0] + np.clip(c @ d, 0.3 * d.min(), 0.3 * d.max()))
             candidates = np.concatenate([p, stacks])

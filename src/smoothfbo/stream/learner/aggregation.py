@@ -27,6 +27,7 @@ RETENTION = 0.998  # of sums of regrets, per row
 SHARE = 0.01
 SCALE_ROWS = 256  # over which s² is a mean
 LARGEST_LOSS = 50.0  # of an expert, in units of s²
+ROUNDING = 1e-12  # of the loss: regrets up to here are none
 LARGE_ERROR = 3.0  # in units of s: the stacks weigh rows with larger ones less
 VERY_LARGE_ERROR = 5.0  # and the first two rules those with larger ones than this
 FEWEST_ROWS = 8  # from which s can be told
@@ -109,6 +110,8 @@ def _mix(
         errors = jnp.sum((p - y) ** 2, axis=1)
         parts = [_part(errors[i], large**2 * scale) for i in range(2)]
         regrets = [jnp.where(is_finite, parts[i] * ((p[i] - x) @ (2 * (p[i] - y))), 0) for i in range(2)]
+        # Experts that agree differ by rounding, which the rules, free of all scales, would take for regrets.
+        regrets = [jnp.where(jnp.abs(regrets[i]) > ROUNDING * errors[i], regrets[i], 0) for i in range(2)]
         losses = jnp.sum((jnp.where(is_finite[:, None], x, p[2]) - y) ** 2, axis=1)
         after = Rules(
             add_bernstein(bernstein, regrets[0]),

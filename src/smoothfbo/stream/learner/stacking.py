@@ -18,6 +18,7 @@ MEMORIES = (100, 1000)  # rows
 RIDGES = (0.1, 0.01)  # in units of the mean of the diagonal
 PRIOR = 10.0  # more of it, in units of s²: as if ten rows had said c = 0
 REACH = 0.3  # of the way from the mixture to the outermost experts
+ROUNDING = 1e-20  # mean squares of differences up to here are rounding: the experts have not differed yet
 
 
 class Stack(NamedTuple):
@@ -47,11 +48,12 @@ def stacked(
 
     def correct(moments: Array, products: Array, ridge: Array) -> Array:
         size = jnp.trace(moments) / experts
-        total = jnp.where(size > 0, ridge * size + PRIOR * scale, 1)
+        has_begun = size > ROUNDING
+        total = jnp.where(has_begun, ridge * size + PRIOR * scale, 1)
         matrix = moments + total * jnp.eye(experts, dtype=moments.dtype)
-        now = jnp.where(size > 0, weights, 0)  # the first block has no scale to compare its rows with
+        now = jnp.where(has_begun, weights, 0)  # the first block has no scale to compare its rows with
         change = predict_row_by_row(matrix, products[None], differences, errors, now)[:, 0]
-        return jnp.clip(jnp.where(size > 0, change, 0), lowest, highest)
+        return jnp.clip(jnp.where(has_begun, change, 0), lowest, highest)
 
     corrections = jax.vmap(correct)(state.moments, state.products, jnp.asarray(RIDGES))
     kept = differences * weights[:, None]
