@@ -601,3 +601,10 @@ def test_newton_steps_that_would_lead_away_are_shortened(key):
     assert value(near) < value(np.zeros(3))
     held = np.asarray(fit(jnp.asarray(near), 2.0))
     np.testing.assert_allclose(slope(held) + 2.0 * mean_curvature * (held - near), 0.0, atol=1e-9)
+
+    # √(1 + r²): a whole Newton step takes r to −r³, and diverges from 0 already
+    y = np.array([2.5, 3.0, 4.0])
+    far = (Term(lambda v, x, y: jnp.sqrt(1 + (v - y) ** 2), sf.Samples(jnp.ones((3, 1)), jnp.asarray(y))),)
+    constant = sf.Linear(lambda x: x, steps=12)
+    (theta,) = jax.jit(lambda: constant.fit(FunctionState(jnp.zeros(1), ()), far, key).params)()
+    np.testing.assert_allclose(np.sum((theta - y) / np.sqrt(1 + (theta - y) ** 2)), 0.0, atol=1e-9)

@@ -11,6 +11,7 @@ from smoothfbo.stream.learner.aggregation import aggregate, empty_aggregate
 from smoothfbo.stream.learner.ladder import FAMILIES, ladder
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.recursive import predict_row_by_row
+from smoothfbo.stream.learner.since import Since, judge
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.units import empty_target_range, observe_target, plausible
 from smoothfbo.stream.rows import Rows
@@ -164,6 +165,18 @@ def test_the_recommended_prediction_is_the_mixture_of_the_experts(outcome):
     goals = ((y - origin) / unit)[8:, None]
     expected = reference.aggregate(experts, goals, ~np.isnan(goals[:, 0]), 8)[:, 0] * unit + origin
     np.testing.assert_allclose(predictions[0, 8:], expected, rtol=1e-6)
+
+
+def test_memory_begins_again_where_it_is_half_as_bad_again_as_a_short_one():
+    """Losses so far count half; rows without a target do not count."""
+    target, known = jnp.zeros((3, 1)), jnp.array([1.0, 1.0, 0.0])
+    state = Since(jnp.eye(2), jnp.array([2.0, 2.0, 4.0, 6.0]))
+    for square, has_changed in ((1.7, False), (1.8, True)):  # 1 + 2 · square against 1.5 · (1 + 2 · 1)
+        predictions = np.array([np.sqrt(square), 1.0, 2.0, 3.0])[:, None, None] * np.ones((4, 3, 1))
+        after = judge(state, jnp.asarray(predictions), target, known)
+        losses = np.array([1 + 2 * square, 3.0, 10.0, 21.0])
+        np.testing.assert_allclose(after.losses, 0 if has_changed else losses)
+        np.testing.assert_allclose(after.moments, 0 if has_changed else np.eye(2))
 
 
 def test_a_far_target_counts_when_it_stays():
