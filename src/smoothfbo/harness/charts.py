@@ -104,7 +104,7 @@ def draw(chart: Chart | HeatMap, folder: Path) -> Path:
     figure, axis = plt.subplots(figsize=(9.6 if crowded or is_tall else 7.2, 6.4 if is_tall else 4.2))
     # Fixed margins: a layout that measures all texts would take as long as the drawing itself.
     longest = max((len(tick) for tick in chart.y_ticks), default=0) if isinstance(chart, HeatMap) else 0
-    left = 0.24 if longest > 12 else 0.19 if longest > 4 else 0.125
+    left = 0.3 if longest > 24 else 0.24 if longest > 12 else 0.19 if longest > 4 else 0.125
     bottom = 0.26 if isinstance(chart, HeatMap) and max(map(len, chart.x_ticks), default=0) > 6 else 0.135
     figure.subplots_adjust(left=left, right=0.66 if crowded else 0.97, bottom=bottom, top=0.92)
     if isinstance(chart, HeatMap):

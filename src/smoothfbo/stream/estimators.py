@@ -174,27 +174,35 @@ class StreamEstimator(BaseEstimator, ABC):
     def save(self, path: str | Path) -> None:
         """The whole estimator in one file of plain arrays."""
         self._require_started()
-        content = {
-            "estimator": type(self).__name__,
-            "parameters": self.get_params(),
-            "classes": self.classes_.tolist() if self._is_classification else None,
-            "features": self.features_,
-            "feature_names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
-            "previous": self.previous_,
-            "columns": self.n_features_in_,
-            "encoder": None if self.encoder_ is None else self.encoder_.state(),
-        }
-        files.save(Path(path), self.learner_, content)
+        files.save(Path(path), self.learner_, self._described() | {"previous": self.previous_})
 
     @classmethod
     def load(cls, path: str | Path) -> Any:
         """An estimator as it was saved; it goes on as if it had not been interrupted."""
         learner, content = files.load(Path(path))
+        self = cls._restored(path, content)
+        self.learner_, self.previous_ = learner, content["previous"]
+        return self
+
+    def _described(self) -> dict[str, Any]:
+        """All but what was learnt, ready for JSON."""
+        return {
+            "estimator": type(self).__name__,
+            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in self.get_params().items()},
+            "classes": self.classes_.tolist() if self._is_classification else None,
+            "features": self.features_,
+            "feature_names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
+            "columns": self.n_features_in_,
+            "encoder": None if self.encoder_ is None else self.encoder_.state(),
+        }
+
+    @classmethod
+    def _restored(cls, path: str | Path, content: dict[str, Any]) -> Any:
+        """The estimator of such a description, without a learner yet."""
         if content.get("estimator") != cls.__name__:
             raise UsageError(f"{path} holds a {content.get('estimator', 'table')} learner, not a {cls.__name__}.")
         self = cls(**content["parameters"])
-        self.learner_, self.features_ = learner, content["features"]
-        self.previous_, self.n_features_in_ = content["previous"], content["columns"]
+        self.features_, self.n_features_in_ = content["features"], content["columns"]
         self.encoder_ = None if content["encoder"] is None else FrameEncoder(**content["encoder"])
         if content["feature_names"] is not None:
             self.feature_names_in_ = np.array(content["feature_names"], dtype=object)

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.estimators import StreamClassifier, StreamEstimator, StreamRegressor
-from smoothfbo.stream.frames import FrameEncoder
 from smoothfbo.stream.groups.files import VERSION, learners_of
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners
@@ -80,21 +79,11 @@ class _BySeries(StreamEstimator):
     def save(self, path: str | Path) -> None:
         """The whole estimator, with all series, in one file of plain arrays."""
         self._require_started()
-        content = {
-            "estimator": type(self).__name__,
-            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in self.get_params().items()},
-            "classes": self.classes_.tolist() if self._is_classification else None,
-            "features": self.features_,
-            "feature_names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
-            "columns": self.n_features_in_,
-            "encoder": None if self.encoder_ is None else self.encoder_.state(),
-            "series": self.keys_.names,
-        }
         header = {
             "format": files.SERIES_FORMAT,
             "version": VERSION,
             "specification": dataclasses.asdict(self.learner_.spec),
-            "content": content,
+            "content": self._described() | {"series": self.keys_.names},
         }
         files.write(Path(path), header, self.learner_.arrays(len(self.keys_.names)) | {"previous": self.previous_})
 
@@ -103,9 +92,7 @@ class _BySeries(StreamEstimator):
         """An estimator as it was saved; it goes on as if it had not been interrupted."""
         header, arrays = files.read(Path(path), files.SERIES_FORMAT, VERSION)
         content = header["content"]
-        if content.get("estimator") != cls.__name__:
-            raise UsageError(f"{path} holds a {content.get('estimator', 'table')} learner, not a {cls.__name__}.")
-        self: Any = cls(**content["parameters"])
+        self = cls._restored(path, content)
         chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in header["specification"].items()}
         try:
             self.learner_, self.previous_ = learners_of(Specification(**chosen), arrays), arrays["previous"]
@@ -113,12 +100,6 @@ class _BySeries(StreamEstimator):
             raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
         self.keys_ = SeriesKeys(self._by)
         self.keys_.add([tuple(name) for name in content["series"]])
-        self.features_, self.n_features_in_ = content["features"], content["columns"]
-        self.encoder_ = None if content["encoder"] is None else FrameEncoder(**content["encoder"])
-        if content["feature_names"] is not None:
-            self.feature_names_in_ = np.array(content["feature_names"], dtype=object)
-        if cls._is_classification:
-            self.classes_ = np.array(content["classes"])
         return self
 
     @property
