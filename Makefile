@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Bytecode is kept, whatever the environment says: tests start dozens of processes that import the same modules.
+export PYTHONDONTWRITEBYTECODE :=
 # Two processes: most of the time goes into compiling, which uses one core. tests/conftest.py says which files stay
 # together, and in which order they come: the longest first.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -18,7 +20,7 @@ test: $(STAMP)
 check: lint
 	$(PYTEST) -q -m quick
 
-lint: $(STAMP)
+lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -32,6 +34,10 @@ thorough: $(STAMP)
 # time goes into compiling).
 numerics: $(STAMP)
 	SMOOTHFBO_TESTS_OPTIMISED=1 $(PYTEST) tests/library tests/testbeds
+
+.venv/.dev: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -80,8 +86,8 @@ docs: .venv/.docs
 clean:
 	rm -rf .venv out build dist site .pytest_cache .ruff_cache .hypothesis
 
+# What the tests need and no more. Not compiled in advance: most modules of the packages are never imported.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test]'
 	@touch $@

@@ -1,5 +1,6 @@
 """Smoothing against hand-expanded sums."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -57,15 +58,16 @@ def test_paper_divides_by_the_window_from_the_first_round():
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
 def test_window_one_is_no_smoothing_bit_for_bit(dtype):
-    gradients = draw(0, 100, dtype=dtype) * jnp.asarray(10.0, dtype) ** draw(1, 100, dtype=dtype)
-    for transformation in (
+    random = np.random.default_rng(0)
+    gradients = jnp.asarray(random.normal(size=(100, 3)) * 10.0 ** random.normal(size=(100, 3)), dtype)
+    transformations = (
         sf.window_average(1),
         sf.window_average(1, normalise="filled"),
         sf.window_average(jnp.asarray(1), capacity=8),
         sf.discounted_average(1, 0.9),
         sf.discounted_average(5, 0.0),
-    ):
-        _, averages = smooth(transformation, gradients)
+    )
+    for averages in jax.jit(lambda g: [smooth(each, g)[1] for each in transformations])(gradients):
         assert averages.dtype == dtype
         np.testing.assert_array_equal(averages, gradients)
 
@@ -101,12 +103,13 @@ def direct(gradients, windows, discounts, filled):
     return np.stack(averages)
 
 
-def smooth_with(gradients, capacity, windows, discounts=None, filled=False):
-    """As `smooth`, with a window and perhaps a discount of its own in every round, in one compiled scan."""
+@functools.cache
+def program(capacity, discounted, filled):
+    """One compiled scan for all gradients, windows and discounts."""
     normalise = "filled" if filled else "window"
 
     def make(window, discount):
-        if discounts is None:
+        if not discounted:
             return sf.window_average(window, normalise=normalise, capacity=capacity)
         return sf.discounted_average(window, discount, normalise=normalise, capacity=capacity)
 
@@ -115,9 +118,17 @@ def smooth_with(gradients, capacity, windows, discounts=None, filled=False):
         average, state = make(window, discount).update(gradient, state)
         return state, average
 
-    numbers = jnp.asarray(windows), jnp.ones(len(gradients)) if discounts is None else jnp.asarray(discounts)
-    first = make(jnp.asarray(1), jnp.asarray(0.5)).init(gradients[0])
-    return jax.jit(lambda *inputs: jax.lax.scan(one, first, inputs))(gradients, *numbers)
+    def scan(gradients, windows, discounts):
+        first = make(jnp.asarray(1), jnp.asarray(0.5)).init(gradients[0])
+        return jax.lax.scan(one, first, (gradients, windows, discounts))
+
+    return jax.jit(scan)
+
+
+def smooth_with(gradients, capacity, windows, discounts=None, filled=False):
+    """As `smooth`, with a window and perhaps a discount of its own in every round."""
+    numbers = jnp.asarray(windows), jnp.asarray(np.ones(len(gradients)) if discounts is None else discounts)
+    return program(capacity, discounts is not None, filled)(gradients, *numbers)
 
 
 CAPACITY, ROUNDS = 6, 40
