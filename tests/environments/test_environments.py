@@ -122,7 +122,7 @@ def test_changed_physics_equals_gymnasium_with_the_same_physics(name):
 
 
 def test_first_states_fill_the_box():
-    states = jax.vmap(cartpole.CartPole().reset)(jax.random.uniform(jax.random.key(0), (4000, 4)))
+    states = jax.jit(jax.vmap(cartpole.CartPole().reset))(jax.random.uniform(jax.random.key(0), (4000, 4)))
     for part in states[:4]:
         assert part.min() == pytest.approx(-0.05, abs=1e-3)
         assert part.max() == pytest.approx(0.05, abs=1e-3)

@@ -176,6 +176,6 @@ def test_a_constant_window_above_its_capacity_is_never_applied(key):
         algorithm = sf.Online(None, sf.Oracle(lambda outer, data, key: jnp.ones_like(outer)), optimiser)
         return sf.run(algorithm, lambda t, k: t, jnp.zeros(2), rounds=5, key=key)[1]
 
-    trace = jax.vmap(lane)(jnp.asarray([3, 9]))
+    trace = jax.jit(jax.vmap(lane))(jnp.asarray([3, 9]))
     assert trace.finite.tolist() == [[True] * 5, [False] * 5]
     np.testing.assert_array_equal(trace.outer[1], 0)

@@ -126,7 +126,7 @@ def test_runs_resume_can_be_vmapped_and_predict(name, key):
     np.testing.assert_allclose(algorithm.predictor(middle)(x[2]), expected[2], rtol=1e-12)
     np.testing.assert_allclose(algorithm.predictor(middle.learner)(x[2]), expected[2], rtol=1e-12)
     states = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), middle)
-    lanes = jax.vmap(lambda state: algorithm.predict(state, x))(states)
+    lanes = jax.jit(jax.vmap(lambda state: algorithm.predict(state, x)))(states)
     np.testing.assert_allclose(lanes[1], expected, rtol=1e-10)
 
 
@@ -418,7 +418,7 @@ def test_projections_keep_the_outer_variable_in_its_set(project, key):
     with jax.numpy_dtype_promotion("standard"):  # optax's own projections need it
         start = project(jnp.ones(4))
         _, trace = sf.run(algorithm, lambda t, key: t, start, rounds=20, key=key)
-        np.testing.assert_allclose(jax.vmap(project)(trace.outer), trace.outer, atol=1e-9)
+        np.testing.assert_allclose(jax.jit(jax.vmap(project))(trace.outer), trace.outer, atol=1e-9)
     assert np.ptp(trace.outer, axis=0).max() > 0.05
 
 

@@ -87,7 +87,7 @@ def test_window_one_passes_even_what_is_not_finite():
 def test_traced_windows_equal_static_ones():
     gradients = draw(5, 25)
     windows = jnp.arange(1, 10)
-    _, traced = jax.vmap(lambda w: smooth(sf.window_average(w, capacity=9), gradients))(windows)
+    _, traced = jax.jit(jax.vmap(lambda w: smooth(sf.window_average(w, capacity=9), gradients)))(windows)
     for window, averages in zip(range(1, 10), traced, strict=True):
         _, static = smooth(sf.window_average(window), gradients)
         np.testing.assert_array_equal(averages, static)
@@ -182,7 +182,7 @@ def test_windows_that_change_in_one_lane_only():
     """Under vmap, each lane as if alone."""
     windows = jnp.asarray([[3] * 20 + [5] * 20, [4] * 40])
     gradients = jnp.stack([draw(13, 40), draw(14, 40)])
-    _, lanes = jax.vmap(lambda g, w: smooth_with(g, 5, w))(gradients, windows)
+    _, lanes = jax.jit(jax.vmap(lambda g, w: smooth_with(g, 5, w)))(gradients, windows)
     for lane, gradient, window in zip(lanes, gradients, windows, strict=True):
         np.testing.assert_allclose(
             lane, direct(gradient, np.asarray(window), np.ones(40), False), rtol=1e-11, atol=1e-13
@@ -236,7 +236,7 @@ def test_no_drift_after_a_million_updates_in_float32(window):
     )
     direct = np.mean(np.asarray(state.history, np.float64), axis=0)
     np.testing.assert_allclose(state.average, direct, rtol=1e-5)
-    last = jax.vmap(gradient)(jnp.arange(rounds - window, rounds))
+    last = jax.jit(jax.vmap(gradient))(jnp.arange(rounds - window, rounds))
     np.testing.assert_allclose(state.average, np.mean(np.asarray(last, np.float64), axis=0), rtol=1e-5)
 
 
@@ -259,7 +259,7 @@ def test_an_outlier_leaves_no_trace_once_it_has_left():
 def test_mix_is_a_convex_combination_with_the_right_ends():
     gradients, mixes = draw(4, 20), jnp.linspace(0, 1, 11)
     _, averages = smooth(sf.window_average(4), gradients)
-    _, mixed = jax.vmap(lambda mix: smooth(sf.mixed_average(mix, sf.window_average(4)), gradients))(mixes)
+    _, mixed = jax.jit(jax.vmap(lambda mix: smooth(sf.mixed_average(mix, sf.window_average(4)), gradients)))(mixes)
     for mix, values in zip(np.asarray(mixes), mixed, strict=True):
         np.testing.assert_allclose(values, mix * gradients + (1 - mix) * averages, rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(mixed[0], averages)

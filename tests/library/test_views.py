@@ -31,7 +31,7 @@ def run(key):
 @pytest.fixture(scope="module")
 def traces():
     keys = jax.random.split(jax.random.key(0), 4)
-    return run(keys[0]), jax.vmap(run)(keys)
+    return run(keys[0]), jax.jit(jax.vmap(run))(keys)
 
 
 def test_a_trace_becomes_a_frame(traces):

@@ -62,7 +62,7 @@ def test_networks_are_averaged_as_functions():
     q, observations = soft_q.QNetworks(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
     networks = jax.random.normal(jax.random.key(1), (4, *q.init(jax.random.key(1)).shape)).at[2].set(jnp.nan)
     counted = jnp.array([True, True, False, True])
-    actions = jax.vmap(evaluation.greedy(q, networks, counted))(jnp.asarray(observations))
+    actions = jax.jit(jax.vmap(evaluation.greedy(q, networks, counted)))(jnp.asarray(observations))
 
     def values(parameters):
         """Of both actions, by hand; axes (observation, action)."""

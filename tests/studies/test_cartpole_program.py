@@ -177,10 +177,21 @@ def test_a_row_sums_up_its_rounds():
         np.testing.assert_allclose(row[name], expected, rtol=1e-6, err_msg=name)
 
 
-def test_training_returns_are_means_over_the_episodes_that_ended():
-    config = replace(SMALL_CONFIG, steps=120, evaluate_every=120, environment=("drifting",), methods=("fbo",))
-    (program,) = cartpole.programs(config)
-    (_, after), (row,) = whole_run(program)
+LONGER = replace(
+    SMALL_CONFIG, methods=("itd", "fbo"), environment=("drifting",), steps=120, evaluate_every=120,
+    itd_factor=7.0, inner_steps=3, inner_rate=(0.01,),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def longer():
+    """One chunk in which episodes end, with several inner steps."""
+    itd, fbo = cartpole.programs(LONGER)
+    return itd, fbo, *whole_run(fbo)
+
+
+def test_training_returns_are_means_over_the_episodes_that_ended(longer):
+    _, _, (_, after), (row,) = longer
     tally = after.run.source.tally
     assert (tally.episodes > 1).all()
     np.testing.assert_array_equal(row["training_episodes"][:, 0], tally.episodes)
@@ -195,15 +206,13 @@ def test_a_lane_that_stops_within_a_chunk_is_marked():
     assert not row["finite"][0, 0]
 
 
-def test_options_reach_what_they_are_for():
-    config = replace(SMALL_CONFIG, methods=("itd", "fbo"), itd_factor=7.0, inner_steps=3, inner_rate=(0.01,))
-    itd, fbo = cartpole.programs(config)
+def test_options_reach_what_they_are_for(longer):
+    config, (itd, fbo, lanes, _) = LONGER, longer
     np.testing.assert_allclose(itd.numbers.inner_rate, 0.07)
     np.testing.assert_allclose(fbo.numbers.inner_rate, 0.01)
-    lanes, _ = whole_run(fbo)
     counts = [leaf for leaf in jax.tree.leaves(lanes[1].run.learner.estimator.inner.optimiser) if leaf.ndim == 1]
     assert counts
-    assert all((count == 3 * 20).all() for count in counts)
+    assert all((count == 3 * 120).all() for count in counts)
     one = jax.tree.map(lambda leaf: leaf[0], fbo.numbers)
     stream = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), find("fbo"), one)
     assert stream.discount == 0.8

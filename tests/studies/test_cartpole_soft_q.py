@@ -30,10 +30,10 @@ from smoothfbo.studies.cartpole import soft_q
 
 def test_networks_and_targets_equal_the_reference():
     x, y, _ = REFERENCE.data.inner
-    v = np.asarray(jax.vmap(Q, in_axes=(None, 0))(jnp.asarray(INNER), x))
+    v = np.asarray(jax.jit(jax.vmap(Q, in_axes=(None, 0)))(jnp.asarray(INNER), x))
     np.testing.assert_allclose(v, REFERENCE.values(INNER), rtol=1e-12)
     target = REFERENCE.problem().inner_loss.model_target
-    computed = jax.vmap(target, in_axes=(None, 0, 0))(jnp.asarray(OUTER), x, y)
+    computed = jax.jit(jax.vmap(target, in_axes=(None, 0, 0)))(jnp.asarray(OUTER), x, y)
     np.testing.assert_allclose(computed, REFERENCE.model_target(OUTER), rtol=1e-10)
     loss = REFERENCE.problem().inner_mean(jnp.asarray(OUTER), jnp.asarray(v), REFERENCE.data.inner)
     expected = 0.5 * np.mean(np.sum((v - REFERENCE.model_target(OUTER)[:, None]) ** 2, axis=1))
@@ -51,7 +51,7 @@ def test_losses_of_all_samples_are_those_of_each(method, limits):
     v, outer = jnp.asarray(REFERENCE.values(INNER)), jnp.asarray(OUTER)
     for loss in (problem.inner_loss, problem.outer_loss):
         if hasattr(loss, "batch"):
-            each = jax.vmap(loss, in_axes=(None, 0, 0, 0))(outer, v, *REFERENCE.data.inner[:2])
+            each = jax.jit(jax.vmap(loss, in_axes=(None, 0, 0, 0)))(outer, v, *REFERENCE.data.inner[:2])
             np.testing.assert_allclose(loss.batch(outer, v, *REFERENCE.data.inner[:2]), each, rtol=1e-12)
     assert hasattr(problem.inner_loss, "batch")
     assert hasattr(problem.outer_loss, "batch") == (method != "fbo")
@@ -60,7 +60,7 @@ def test_losses_of_all_samples_are_those_of_each(method, limits):
 def test_bounded_models_predict_what_can_happen():
     """s/(1 + |s|/b) and ½ + ½r/(1 + |r|) of the unbounded predictions; the slope never vanishes."""
     bounded = soft_q.WorldModel(*SIZES, hidden=(3, 3), limits=(0.5, 1.0, 2.0))
-    following, reward = jax.vmap(bounded, in_axes=(None, 0))(jnp.asarray(OUTER), REFERENCE.data.inner.x)
+    following, reward = jax.jit(jax.vmap(bounded, in_axes=(None, 0)))(jnp.asarray(OUTER), REFERENCE.data.inner.x)
     free, free_reward = REFERENCE.prediction(OUTER)
     limits = np.array([0.5, 1.0, 2.0])
     np.testing.assert_allclose(following, free / (1 + np.abs(free) / limits), rtol=1e-10)
@@ -190,7 +190,7 @@ def test_values_stay_in_the_range_that_rewards_allow():
     expected = [-0.3, 0.5, largest + 0.1 * (1e6 - largest)]
     np.testing.assert_allclose(soft_q.softly_bounded(values, largest), expected, rtol=1e-6)
     # Beyond the bounds there is a slope that leads back.
-    slopes = jax.vmap(jax.grad(soft_q.softly_bounded), in_axes=(0, None))(values, largest)
+    slopes = jax.jit(jax.vmap(jax.grad(soft_q.softly_bounded), in_axes=(0, None)))(values, largest)
     np.testing.assert_allclose(slopes, [0.1, 1.0, 0.1], rtol=1e-6)
     np.testing.assert_array_equal(soft_q.softly_bounded(values, None), values)
     shape = Q.init(jax.random.key(5)).shape
@@ -211,7 +211,7 @@ def test_values_stay_in_the_range_that_rewards_allow():
 def test_values_of_all_samples_are_those_of_each():
     parameters = jax.random.normal(jax.random.key(8), Q.init(jax.random.key(8)).shape)
     x = REFERENCE.data.inner.x
-    each = jax.vmap(Q, in_axes=(None, 0))(parameters, x)
+    each = jax.jit(jax.vmap(Q, in_axes=(None, 0)))(parameters, x)
     np.testing.assert_allclose(Q.batch(parameters, x), each, rtol=1e-12)
 
 

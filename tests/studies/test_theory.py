@@ -263,7 +263,9 @@ def test_biases_fall_or_stay_and_the_regret_with_them():
     outer, rounds = jnp.asarray([0.3, -1.0, 2.0, 0.5]), jnp.asarray([0, 15, 255])
     for bias, decay in BIASES.values():
         draw = biased_oracle(problem, jnp.asarray(bias), jnp.asarray(decay)).gradient
-        found = jax.vmap(lambda t, draw=draw: draw(outer, t, jax.random.key(0)) - problem.gradient(t, outer))(rounds)
+        found = jax.jit(jax.vmap(lambda t, draw=draw: draw(outer, t, jax.random.key(0)) - problem.gradient(t, outer)))(
+            rounds
+        )
         lengths = bias * np.array([1.0, 16.0, 256.0]) ** -decay
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), lengths, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found, lengths[:, None] * np.full(4, 0.5), rtol=1e-9, atol=1e-12)

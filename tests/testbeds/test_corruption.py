@@ -105,7 +105,7 @@ def test_labels_are_wrong_in_corrupted_groups_alone(bed, key):
 
 def test_groups_are_corrupted_in_turn():
     bed = RotatingCorruption(period=50.0)
-    states = np.asarray(jax.vmap(bed.is_corrupted)(jnp.arange(50)))
+    states = np.asarray(jax.jit(jax.vmap(bed.is_corrupted))(jnp.arange(50)))
     np.testing.assert_array_equal(states.sum(axis=1), 2)  # 0.4 of 5
     np.testing.assert_array_equal(states.sum(axis=0), 20)
     assert len(np.unique(states, axis=0)) == 5

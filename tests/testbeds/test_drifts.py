@@ -12,7 +12,7 @@ TIMES = np.arange(-20, 60)
 
 
 def path(drift, times=TIMES):
-    return np.asarray(jax.vmap(drift)(jnp.asarray(times)))
+    return np.asarray(jax.jit(jax.vmap(drift))(jnp.asarray(times)))
 
 
 def test_levels():
@@ -43,7 +43,7 @@ def test_the_random_walk_is_one():
     assert np.abs(correlations).max() < 5 / np.sqrt(400)
     np.testing.assert_allclose((walks[:, 75] - walks[:, 50]).var(), 1, rtol=0.25)
     np.testing.assert_allclose(RandomWalk(25.0, 7)(jnp.asarray(13)), walks[7, 63], rtol=1e-12)
-    last = jax.vmap(lambda seed: RandomWalk(2.0**20, seed)(jnp.asarray(2**20 - 1)))(jnp.arange(400))
+    last = jax.jit(jax.vmap(lambda seed: RandomWalk(2.0**20, seed)(jnp.asarray(2**20 - 1))))(jnp.arange(400))
     np.testing.assert_allclose(np.var(last), 1, rtol=0.25)
 
 

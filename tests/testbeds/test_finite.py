@@ -97,7 +97,7 @@ def test_constants_bound_what_they_should(problem):
     assert np.linalg.norm(np.asarray(hessians), 2, axis=(1, 2)).max() <= problem.smoothness(rounds)
     corners = jnp.asarray(np.stack(np.meshgrid(*[[-np.pi / 2, np.pi / 2]] * problem.dimension), -1))
     corners = corners.reshape(-1, problem.dimension)
-    at_corners = jax.vmap(jax.vmap(problem.objective, (None, 0)), (0, None))(times, corners)
+    at_corners = jax.jit(jax.vmap(jax.vmap(problem.objective, (None, 0)), (0, None)))(times, corners)
     largest = np.abs(np.diff(np.asarray(at_corners), axis=0)).max(axis=1)
     np.testing.assert_allclose(problem.suprema(rounds), largest, rtol=1e-9)
     inside = np.abs(np.diff(np.asarray(values), axis=0)).max(axis=1)

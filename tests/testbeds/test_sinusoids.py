@@ -57,7 +57,7 @@ def test_tasks_are_new_and_both_kinds_of_samples_are_theirs(key):
         for task in range(3):
             inner, outer = (np.asarray(part.x.task) == task for part in (data.inner, data.outer))
             assert (inner.sum(), outer.sum()) == (12, 5)
-            phi = [np.asarray(jax.vmap(bed.phi)(part.x.place)) for part in (data.inner, data.outer)]
+            phi = [np.asarray(jax.jit(jax.vmap(bed.phi))(part.x.place)) for part in (data.inner, data.outer)]
             found.append(np.linalg.lstsq(phi[0][inner], np.asarray(data.inner.y)[inner], rcond=None)[0])
             np.testing.assert_allclose(phi[1][outer] @ found[-1], np.asarray(data.outer.y)[outer], atol=1e-9)
         return np.stack(found)
@@ -71,7 +71,7 @@ def test_the_mean_of_many_tasks_is_the_best_start(key):
     bed = make(tasks=4000, samples=1, batch=1)
     amplitude = float(bed.family(jnp.asarray(ROUND)).amplitude)
     data = bed.draw(jnp.asarray(ROUND), key)
-    products = np.asarray(data.inner.y)[:, None] * np.asarray(jax.vmap(bed.phi)(data.inner.x.place))
+    products = np.asarray(data.inner.y)[:, None] * np.asarray(jax.jit(jax.vmap(bed.phi))(data.inner.x.place))
     error = products.std(axis=0) / np.sqrt(4000)
     assert (np.abs(products.mean(axis=0) - np.asarray(bed.best(jnp.asarray(ROUND)))) < 5 * error).all()
     second = np.mean(np.asarray(data.inner.y) ** 2) - 0.2**2

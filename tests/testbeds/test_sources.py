@@ -54,7 +54,7 @@ def test_the_best_mixture():
     """In closed form for orthogonal directions: it moves, and lies inside; else against SciPy."""
     bed = make()
     best = jax.jit(jax.vmap(lambda round: bed.shares(bed.best(round))))(jnp.arange(20))
-    inverse = np.asarray(jax.vmap(bed.amounts)(jnp.arange(20))) ** -2.0
+    inverse = np.asarray(jax.jit(jax.vmap(bed.amounts))(jnp.arange(20))) ** -2.0
     np.testing.assert_allclose(best, inverse / inverse.sum(axis=1, keepdims=True), atol=1e-6)
     assert best.min() > 0.01
     assert np.ptp(best, axis=0).min() > 0.4
@@ -81,7 +81,7 @@ def test_the_data_are_those_of_the_sources(key):
     np.testing.assert_array_equal(np.bincount(data.inner.y["source"]), [4000] * 4)
 
     def fitted(samples, rows):
-        phi = np.asarray(jax.vmap(bed.phi)(samples.x[rows]))
+        phi = np.asarray(jax.jit(jax.vmap(bed.phi))(samples.x[rows]))
         y = np.asarray(samples.y["target"][rows])
         found = np.linalg.lstsq(phi, y, rcond=None)[0]
         np.testing.assert_allclose(np.std(y - phi @ found), 0.2, rtol=0.05)
@@ -125,6 +125,6 @@ def test_it_learns(key):
     bed = MovingSources(period=600.0)
     algorithm = sf.Online(bed.problem(), sf.Functional(bed.inner(), bed.adjoint()), optax.sgd(2.0), bed.project)
     _, trace = sf.run(algorithm, bed.source(), bed.initial(), rounds=300, key=key)
-    gaps = jax.vmap(bed.gap)(trace.round, trace.outer)
-    equal = jax.vmap(lambda round: bed.gap(round, bed.initial()))(trace.round)
+    gaps = jax.jit(jax.vmap(bed.gap))(trace.round, trace.outer)
+    equal = jax.jit(jax.vmap(lambda round: bed.gap(round, bed.initial())))(trace.round)
     assert gaps[100:].mean() < 0.5 * equal[100:].mean()

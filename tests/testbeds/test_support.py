@@ -44,11 +44,11 @@ def test_objective_gradient_and_best():
 def test_the_support_changes():
     """Every feature is in and out, half of them at a time, and a feature outside has hardly any coefficient."""
     bed = ChangingSupport(features=8, period=80.0)
-    best = np.asarray(jax.vmap(bed.best)(jnp.arange(80)))
+    best = np.asarray(jax.jit(jax.vmap(bed.best))(jnp.arange(80)))
     assert (best.min(axis=0) < -2.4).all()
     assert (best.max(axis=0) > 2.4).all()
     np.testing.assert_allclose(np.mean(best < 0, axis=1), 0.5, atol=0.13)
-    weights = np.abs(jax.vmap(bed.coefficients)(jnp.asarray(best)))
+    weights = np.abs(jax.jit(jax.vmap(bed.coefficients))(jnp.asarray(best)))
     assert weights[best > 2].mean() < 0.2 * weights[best < -2].mean()
 
 

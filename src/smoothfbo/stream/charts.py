@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
 
-STRETCHES = 240  # of the run, at most, over which charts average
+CHART_POINTS = 240  # parts of the run, at most, over which charts average
 LAST_ROWS = 200  # whose predictions are shown
 MOST_EFFECTS = 6  # features whose effects are drawn
 COLOURS = {
@@ -69,7 +69,7 @@ def read_averages(path: Path, rows_per_block: int) -> BlockAverages:
     """blocks.parquet, portion by portion."""
     with pq.ParquetFile(path) as file:
         total = file.metadata.num_rows
-        length = max(-(-total // STRETCHES), 1)
+        length = max(-(-total // CHART_POINTS), 1)
         count = -(-total // length)
         sums: dict[str, np.ndarray] = {}
         done, last_row = 0, np.zeros(count)

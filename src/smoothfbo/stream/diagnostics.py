@@ -16,7 +16,7 @@ from smoothfbo.stream.learner.specification import LEVELS
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
-STRETCHES = 60  # of the run, over which coverage is averaged
+COVERAGE_POINTS = 60  # parts of the run over which coverage is averaged
 TAIL = 100_000  # the last rows, from which the residuals are described
 BINS = 10  # of probabilities
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -28,7 +28,7 @@ NAMES = [f"{100 * level:.0f}" for level in LEVELS]
 class Diagnostics:
     """Sums over all rows with a target and a prediction; `tail` are residuals of the last of them.
 
-    - `covered`: stretches × levels, rows in the band; `banded`: rows with a band; `row`: the last row of a stretch.
+    - `covered`: parts of the run × levels, rows in the band; `banded`: rows with a band; `row`: the last row of a part.
     - `hours`, `days`: (sum of losses, rows) by hour of the day and day of the week; None without times.
     - `bins`: (sum of probabilities, right predictions, rows) by the probability of the predicted class.
     """
@@ -47,7 +47,7 @@ def read_diagnostics(path: Path, is_classification: bool) -> Diagnostics:
     """predictions.parquet in one pass, portion by portion."""
     with pq.ParquetFile(path) as file:
         total = file.metadata.num_rows
-        length = max(-(-total // STRETCHES), 1)
+        length = max(-(-total // COVERAGE_POINTS), 1)
         count = -(-total // length)
         found = Diagnostics(np.zeros(count), np.zeros((count, len(LEVELS))), np.zeros(count), np.zeros((3, BINS)))
         kind = file.schema_arrow.field("time").type if "time" in file.schema_arrow.names else None
@@ -60,27 +60,27 @@ def read_diagnostics(path: Path, is_classification: bool) -> Diagnostics:
         for batch in file.iter_batches(65_536, columns=columns):
             place = np.minimum((done + np.arange(batch.num_rows)) // length, count - 1)
             found.row[place] = batch["row"].to_numpy()
-            is_right, loss, judged = _losses(batch, is_classification)
+            is_right, loss, compared = _losses(batch, is_classification)
             # Runs of older versions have neither probabilities nor bands.
             if "probability" in columns:
-                _add_probabilities(found, batch, is_right, judged)
+                _add_probabilities(found, batch, is_right, compared)
             if bands[0] in columns:
                 _add_bands(found, batch, place)
             if not is_classification:
-                found.tail = _tail([*found.tail, (_numbers(batch["target"]) - _numbers(batch["prediction"]))[judged]])
+                found.tail = _tail([*found.tail, (_numbers(batch["target"]) - _numbers(batch["prediction"]))[compared]])
             if found.hours is not None and found.days is not None:
-                _add_times(found, batch["time"], loss, judged)
+                _add_times(found, batch["time"], loss, compared)
             done += batch.num_rows
     return found
 
 
 def _losses(batch: Any, is_classification: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    judged = compute.and_(compute.is_valid(batch["target"]), compute.is_valid(batch["prediction"])).to_numpy(False)
+    compared = compute.and_(compute.is_valid(batch["target"]), compute.is_valid(batch["prediction"])).to_numpy(False)
     if is_classification:
         is_right = compute.fill_null(compute.equal(batch["target"], batch["prediction"]), False).to_numpy(False)
-        return is_right, 1.0 - is_right, judged
+        return is_right, 1.0 - is_right, compared
     residual = _numbers(batch["target"]) - _numbers(batch["prediction"])
-    return judged, np.where(judged, residual, 0) ** 2, judged
+    return compared, np.where(compared, residual, 0) ** 2, compared
 
 
 def _add_bands(found: Diagnostics, batch: Any, place: np.ndarray) -> None:
@@ -93,19 +93,19 @@ def _add_bands(found: Diagnostics, batch: Any, place: np.ndarray) -> None:
     found.banded += np.bincount(place, known, minlength=len(found.row))
 
 
-def _add_probabilities(found: Diagnostics, batch: Any, is_right: np.ndarray, judged: np.ndarray) -> None:
-    share = np.where(judged, _numbers(batch["probability"]), 0)
+def _add_probabilities(found: Diagnostics, batch: Any, is_right: np.ndarray, compared: np.ndarray) -> None:
+    share = np.where(compared, _numbers(batch["probability"]), 0)
     place = np.minimum((share * BINS).astype(int), BINS - 1)
-    for index, values in enumerate((share, is_right, judged)):
-        found.bins[index] += np.bincount(place, values * judged, minlength=BINS)
+    for index, values in enumerate((share, is_right, compared)):
+        found.bins[index] += np.bincount(place, values * compared, minlength=BINS)
 
 
-def _add_times(found: Diagnostics, time: Any, loss: np.ndarray, judged: np.ndarray) -> None:
+def _add_times(found: Diagnostics, time: Any, loss: np.ndarray, compared: np.ndarray) -> None:
     for sums, unit in ((found.hours, compute.hour(time)), (found.days, compute.day_of_week(time))):
         if sums is None:
             continue
         place = compute.fill_null(unit, 0).to_numpy(False)
-        for index, values in enumerate((loss * judged, judged)):
+        for index, values in enumerate((loss * compared, compared)):
             sums[index] += np.bincount(place, values, minlength=sums.shape[1])
     stamps = time.cast(pa.timestamp("us", time.type.tz), safe=False).cast(pa.int64()).to_numpy(False)
     if found.spacing is None and len(stamps) > 1:
@@ -123,7 +123,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def coverage_chart(found: Diagnostics) -> Chart | None:
-    """Of each stretch, the part of the targets in each band."""
+    """Of each part of the run, the share of the targets in each band."""
     if not found.banded.any():
         return None
     part = np.where(found.banded[:, None] > 0, found.covered / np.maximum(found.banded, 1)[:, None], np.nan)
@@ -137,7 +137,7 @@ def coverage_chart(found: Diagnostics) -> Chart | None:
     ]
     return Chart(
         "coverage", "How often the bands held", f"The part of the targets that lay in each band, in {len(found.row)} "
-        "stretches of rows. Dashed: what was promised.", "row", "% of the targets", lines,
+        "parts of the run. Dashed: what was promised.", "row", "% of the targets", lines,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ SHOWN = ("row", "time", "target", "prediction", "probability")  # and the bands
 
 
 def run_live(config: StreamConfig, say: Callable[[str], None]) -> int:
-    """Answer every row on standard output, tell people by `say`, and return the exit status.
+    """Answer every row on standard output, speak to people by `say`, and return the exit status.
 
     The state is written every few seconds, at the end, and when Ctrl-C or a closed pipe ends it. After a crash the next
     start goes on from the version written last: rows that were answered after it are not in it, and can be given again.
@@ -39,14 +39,14 @@ def run_live(config: StreamConfig, say: Callable[[str], None]) -> int:
     answers = Answers(session, printer)
     is_learning = state is not None and not config.predict_only
     fault: UsageError | None = None
-    told = len(session.changes), 0
+    reported = len(session.changes), 0
     with Interruption() as interruption, Saver(session, state if is_learning else None, config.save_every) as saver:
         try:
             for piece in interruption.watch(opened.pieces()):
                 with saver.pause():
                     fault = answers.add(piece)
                     printer.flush()
-                told = _tell(session, *told, say)
+                reported = _report_news(session, *reported, say)
                 if fault is not None:
                     break
         except UsageError as error:
@@ -187,7 +187,7 @@ class Saver:
             self._rows = self._session.rows
 
 
-def _tell(session: Session, changes: int, faults: int, say: Callable[[str], None]) -> tuple[int, int]:
+def _report_news(session: Session, changes: int, faults: int, say: Callable[[str], None]) -> tuple[int, int]:
     """Say what was found after so many changes and faults, and how many there are now."""
     found = [*session.unread.first, *session.left_out.first]
     for change in session.changes[changes:]:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.estimators import StreamClassifier, StreamEstimator, StreamRegressor
+from smoothfbo.stream.base import StreamEstimator
+from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 from smoothfbo.stream.groups.files import VERSION, learners_of
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners

@@ -113,7 +113,7 @@ class Encoder:
         `numbers` are those of the rows, from 1, where one is named.
         """
         self._make_room(int(series.max(initial=0)) + 1)
-        table, crowd = self._before_crowd(table, numbers)
+        table, too_many = self._before_too_many_classes(table, numbers)
         segments = segments_of(series[: table.num_rows])
         time, fault = self._time(table, segments, numbers)
         if fault is not None and time is not None:
@@ -135,7 +135,7 @@ class Encoder:
         self._impute(features, segments)
         self.rows += len(target)
         shown = None if self.schema.time is None else table[self.schema.time].combine_chunks()
-        return Rows(features, target, previous), segments, shown, fault or crowd
+        return Rows(features, target, previous), segments, shown, fault or too_many
 
     def _column(self, table: pa.Table, name: str) -> np.ndarray:
         column, values = self.schema.column(name), table[name]
@@ -157,7 +157,7 @@ class Encoder:
         indices = compute.index_in(values, pa.array(known, values.type))
         return codes[compute.fill_null(indices, len(known)).to_numpy()]
 
-    def _before_crowd(self, table: pa.Table, numbers: np.ndarray) -> tuple[pa.Table, UsageError | None]:
+    def _before_too_many_classes(self, table: pa.Table, numbers: np.ndarray) -> tuple[pa.Table, UsageError | None]:
         """The rows before the first class for which there is no room."""
         if not self.schema.is_classification:
             return table, None

@@ -35,10 +35,10 @@ def statement_table(checks: list[dict[str, Any]]) -> Table:
         same = [check for check in checks if check["name"] == name]
         shown = max(same, key=lambda check: check["ratio"] if check["ratio"] is not None else 0.0)
         held = sum(check["holds"] is True for check in same)
-        judged = sum(check["holds"] is not None for check in same)
+        decided = sum(check["holds"] is not None for check in same)
         outside = any(not check["within_assumptions"] for check in same)
-        verdict = "–" if not judged else f"{held}/{judged}"
-        colour = "dim" if not judged else "green" if held == judged else "red"
+        verdict = "–" if not decided else f"{held}/{decided}"
+        colour = "dim" if not decided else "green" if held == decided else "red"
         result.add_row(
             name + (" (step outside the assumptions)" if outside else ""),
             str(shown["window"]),
@@ -98,14 +98,14 @@ def build(folder: Path) -> Path:
     }
     first, *others = (Picture(*captions[path.stem], path) for path in draw(folder))
     checks, settings = summary["checks"], config["config"]
-    judged = [check for check in checks if check["holds"] is not None]
-    held = sum(check["holds"] for check in judged)
+    decided = [check for check in checks if check["holds"] is not None]
+    held = sum(check["holds"] for check in decided)
     page = folder / "report.html"
     write_page(
         page,
         Page(
             title="The paper's statements, measured",
-            result=f"{held:,} of {len(judged):,} comparisons that can be judged hold; {len(checks) - len(judged):,} "
+            result=f"{held:,} of {len(decided):,} comparisons with a verdict hold; {len(checks) - len(decided):,} "
             "are shown without a verdict, because the paper gives no constant or claims nothing there.",
             setting=f"{settings['lanes']} lanes of {settings['rounds']} rounds in every setting; windows "
             f"{', '.join(map(str, settings['windows']))}; drifts {', '.join(map(str, settings['drifts']))}.",
@@ -125,10 +125,10 @@ def verdict_table(checks: list[dict[str, Any]]) -> PageTable:
     rows = []
     for name in dict.fromkeys(check["name"] for check in checks):
         same = [check for check in checks if check["name"] == name]
-        judged = [check for check in same if check["holds"] is not None]
-        held = sum(check["holds"] for check in judged)
-        kind = OPEN if not judged else GOOD if held == len(judged) else BAD
-        verdict = Verdict(f"{held} of {len(judged)}" if judged else "not judged", kind)
+        decided = [check for check in same if check["holds"] is not None]
+        held = sum(check["holds"] for check in decided)
+        kind = OPEN if not decided else GOOD if held == len(decided) else BAD
+        verdict = Verdict(f"{held} of {len(decided)}" if decided else "no verdict", kind)
         tightest = max((check["ratio"] for check in same if check["ratio"] is not None), default=None)
         rows.append((name, verdict, tightest))
     return PageTable(
@@ -142,7 +142,7 @@ def verdict_table(checks: list[dict[str, Any]]) -> PageTable:
 def checks_table(checks: list[dict[str, Any]]) -> PageTable:
     rows = [
         (c["name"], c["problem"], c["window"], c["drift"], c["step"], c["lhs"], c["rhs"], c["ratio"],
-         {True: "holds", False: "fails", None: "not judged"}[c["holds"]])
+         {True: "holds", False: "fails", None: "no verdict"}[c["holds"]])
         for c in checks
     ]  # fmt: skip
     columns = ("statement", "problem", "w", "drift", "α·L", "left side", "right side", "ratio", "verdict")

@@ -1,0 +1,319 @@
+"""What the estimators share: the learner, one row at a time (river's convention) or in batches (scikit-learn's)."""
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothfbo.errors import UsageError
+from smoothfbo.stream.frames import FrameEncoder
+from smoothfbo.stream.learner import files
+from smoothfbo.stream.learner.coefficients import LinearFit
+from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.options import LearnerOptions
+from smoothfbo.stream.rows import Rows
+from smoothfbo.stream.scikit import (
+    BaseEstimator,
+    NotFittedError,
+    check_classification_targets,
+    check_sample_weight,
+    check_X_y,
+    validate_data,
+)
+
+
+class StreamEstimator(BaseEstimator, ABC):
+    """What regression and classification share. Options are those of `LearnerOptions`, which checks them at the start.
+
+    There is no horizon: a row is learnt when it is given, so give it when its target is known.
+    """
+
+    _is_classification: bool
+    _supervised = True  # what river asks of a model that learns from targets
+    classes_: Any
+    encoder_: FrameEncoder | None
+
+    def __init__(
+        self,
+        *,
+        block: int | None = LearnerOptions.block,
+        predictor: str = LearnerOptions.predictor,
+        smoothing: int = LearnerOptions.smoothing,
+        step: float = LearnerOptions.step,
+        rates: int = LearnerOptions.rates,
+        ridge: float = LearnerOptions.ridge,
+        width: int = LearnerOptions.width,
+        network_blocks: int = LearnerOptions.network_blocks,
+        network_steps: int = LearnerOptions.network_steps,
+        network_rate: float = LearnerOptions.network_rate,
+        seed: int = LearnerOptions.seed,
+    ):
+        self.block = block
+        self.predictor = predictor
+        self.smoothing = smoothing
+        self.step = step
+        self.rates = rates
+        self.ridge = ridge
+        self.width = width
+        self.network_blocks = network_blocks
+        self.network_steps = network_steps
+        self.network_rate = network_rate
+        self.seed = seed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = True
+        return tags
+
+    # scikit-learn's convention
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Start anew and go through the rows in their order, which is taken as the order of time."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        return self.partial_fit(X, y, sample_weight=sample_weight)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
+        """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
+
+        `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory.
+        """
+        X, y = self._checked_rows(X, y)
+        if self._is_classification:
+            check_classification_targets(y)
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, X, dtype=np.float64)
+        self._learn(X, self._encode(y, classes), weight)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions by what was learnt so far; nothing is kept."""
+        self._require_started()
+        return self._decode(self._outcome(self._checked(X)))
+
+    # river's convention
+
+    def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> Any:
+        """Learn from one row, whose weight is w; the predictor changes whenever a block is full."""
+        if not self._is_classification and math.isinf(y):
+            raise ValueError(f"The target must be finite, or NaN where it is missing, got {y!r}.")
+        self._learn(self._row(x), self._encode(np.array([y]), None), None if w == 1 else np.array([w], np.float64))
+        return self
+
+    def predict_one(self, x: Mapping[Any, Any]) -> Any:
+        """The prediction for one row; 0.0, or None for a class, if nothing was learnt. New features do not count."""
+        if not self._is_started:
+            return None if self._is_classification else 0.0
+        return self._one(self._row(x))
+
+    def _one(self, row: Any) -> Any:
+        return self._decode(self._outcome(row))[0].item()
+
+    def learn_many(self, X: Any, y: Any, w: Any = None) -> Any:
+        """Learn from the rows of a data frame, which may have weights."""
+        return self.partial_fit(X, np.asarray(y), sample_weight=w)
+
+    def predict_many(self, X: Any) -> Any:
+        """A pandas Series of predictions for the rows of a data frame."""
+        import pandas as pd
+
+        return pd.Series(self.predict(X), index=X.index)
+
+    def clone(self, new_params: Mapping[str, Any] | None = None, include_attributes: bool = False) -> Any:
+        """A copy that has learnt nothing, or all that this one has, with some parameters changed."""
+        other = copy.deepcopy(self) if include_attributes else type(self)(**self.get_params())
+        return other.set_params(**(new_params or {}))
+
+    # the learner
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The learned weights of the memories of 1, 2, 4, … blocks and, last, of all of the past."""
+        self._require_started()
+        logits = np.asarray(self.learner_.state.learners.outer[0])
+        return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The present linear fit, in the units of the features: of the target, or (classes × features) of the scores.
+
+        A text column has an entry for each level; see `get_feature_names_out`. For classes, the scores are fitted to
+        indicators, before they become probabilities.
+        """
+        return self._of_classes(self._fit().coefficients, 0.0)
+
+    @property
+    def intercept_(self) -> Any:
+        """What the linear fit gives where all features are 0."""
+        return self._of_classes(self._fit().intercepts, 1.0)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """The names of the encoded features, in the order of `coef_`; empty for levels that have not come yet."""
+        del input_features
+        self._require_started()
+        if self.encoder_ is not None:
+            return np.array(self.encoder_.feature_names, dtype=object)
+        names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
+        return np.array(names, dtype=object)
+
+    def _fit(self) -> LinearFit:
+        if not self._is_started or self.learner_.spec.is_network:
+            raise AttributeError("There are coefficients once it has learnt, with the linear predictor.")
+        return self.learner_.linear_fit()
+
+    def save(self, path: str | Path) -> None:
+        """The whole estimator in one file of plain arrays."""
+        self._require_started()
+        files.save(Path(path), self.learner_, self._described() | {"previous": self.previous_})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Any:
+        """An estimator as it was saved; it goes on as if it had not been interrupted."""
+        learner, content = files.load(Path(path))
+        self = cls._restored(path, content)
+        self.learner_, self.previous_ = learner, content["previous"]
+        return self
+
+    def _described(self) -> dict[str, Any]:
+        """All but what was learnt, ready for JSON."""
+        return {
+            "estimator": type(self).__name__,
+            "parameters": {k: list(v) if isinstance(v, tuple) else v for k, v in self.get_params().items()},
+            "classes": self.classes_.tolist() if self._is_classification else None,
+            "features": self.features_,
+            "feature_names": self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None,
+            "columns": self.n_features_in_,
+            "encoder": None if self.encoder_ is None else self.encoder_.state(),
+        }
+
+    @classmethod
+    def _restored(cls, path: str | Path, content: dict[str, Any]) -> Any:
+        """The estimator of such a description, without a learner yet."""
+        if content.get("estimator") != cls.__name__:
+            raise UsageError(f"{path} holds a {content.get('estimator', 'table')} learner, not a {cls.__name__}.")
+        self = cls(**content["parameters"])
+        self.features_, self.n_features_in_ = content["features"], content["columns"]
+        self.encoder_ = None if content["encoder"] is None else FrameEncoder(**content["encoder"])
+        if content["feature_names"] is not None:
+            self.feature_names_in_ = np.array(content["feature_names"], dtype=object)
+        if cls._is_classification:
+            self.classes_ = np.array(content["classes"])
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._is_started
+
+    @property
+    def _is_started(self) -> bool:
+        return hasattr(self, "learner_")
+
+    def _require_started(self) -> None:
+        if not self._is_started:
+            raise NotFittedError(
+                f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
+            )
+
+    def _checked(self, X: Any) -> Any:
+        if self.encoder_ is not None and hasattr(X, "columns"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self._encoded(X)
+        checked: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return checked
+
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """Numbers and targets; text columns of a data frame are encoded."""
+        is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
+        if not self._is_started:
+            self.encoder_ = FrameEncoder.of_frame(X) if is_frame else None
+        options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        numeric = not self._is_classification
+        if self.encoder_ is None or not is_frame:
+            checked: Any = validate_data(self, X, y, reset=not self._is_started, y_numeric=numeric, **options)
+            return checked
+        validate_data(self, X, reset=not self._is_started, skip_check_array=True)
+        return check_X_y(self._encoded(X), y, y_numeric=numeric, **options)
+
+    def _encoded(self, frame: Any) -> np.ndarray:
+        return _finite(self.encoder_.frame(frame), "the data frame")  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _row(self, x: Mapping[Any, Any]) -> Any:
+        """The features of a mapping in a fixed order: that of the first frame, or sorted; what is missing is NaN."""
+        if vars(self).get("features_") is None:
+            if hasattr(self, "feature_names_in_"):
+                self.features_ = self.feature_names_in_.tolist()
+            elif self._is_started:
+                raise ValueError("It learnt from arrays, whose columns have no names; go on with arrays.")
+            else:
+                self.features_ = sorted(x, key=str)
+                self.encoder_ = FrameEncoder.of_row(self.features_, x)
+        try:
+            if self.encoder_ is not None:
+                return _finite(self.encoder_.row(x), dict(x))
+            values = [x.get(name) for name in self.features_ or ()]
+            row = np.array([[math.nan if value is None else float(value) for value in values]])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Features must be numbers, or text from the first row on, got {dict(x)!r}.") from error
+        return _finite(row, dict(x))
+
+    def _learn(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> None:
+        if weight is not None and not ((weight >= 0) & (weight < np.inf)).all():
+            raise ValueError(f"Weights must be finite and not negative, got {weight[~(weight >= 0)][:1]}.")
+        if not self._is_started:
+            self._start(X)
+        if X.shape[1] != self.learner_.spec.features:
+            raise ValueError(f"X has {X.shape[1]} features, but it learnt with {self.learner_.spec.features}.")
+        known = np.concatenate([[np.nan if self.previous_ is None else self.previous_], y])
+        self.learner_.learn(Rows(X, y, known[:-1]), weight)
+        self.previous_ = float(known[-1])
+
+    def _start(self, X: np.ndarray) -> None:
+        options = LearnerOptions(**self._options())
+        spec = Specification(
+            features=X.shape[1],
+            outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
+            is_classification=self._is_classification,
+            with_references=False,
+            **options.learner_options,
+        )
+        self.learner_ = self._new_learner(spec)
+        self.previous_: Any = None
+        self.encoder_ = vars(self).get("encoder_")
+        self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
+        self.features_ = vars(self).get("features_")
+        if self.features_ is not None and all(isinstance(name, str) for name in self.features_):
+            self.feature_names_in_ = np.array(self.features_, dtype=object)
+
+    def _new_learner(self, spec: Specification) -> Any:
+        return Learner(spec)
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters that are options of the learner."""
+        return self.get_params()
+
+    def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
+        unknown = np.full(len(X), np.nan)
+        previous = np.full(len(X), np.nan if self.previous_ is None else self.previous_)
+        return self.learner_.predict(Rows(X, unknown, previous), with_bands)
+
+    @abstractmethod
+    def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
+        """Targets as the numbers that the learner takes."""
+
+    @abstractmethod
+    def _decode(self, outcome: Outcome) -> np.ndarray:
+        """The learner's predictions as targets."""
+
+    @abstractmethod
+    def _of_classes(self, values: np.ndarray, first: float) -> Any:
+        """Something of the fit, whose first axis is over outputs, by class. The first class has `first` − Σ others."""
+
+
+def _finite(values: np.ndarray, source: object) -> np.ndarray:
+    if np.isinf(values).any():
+        raise ValueError(f"All features must be finite, or missing, got {source!r}.")
+    return values
