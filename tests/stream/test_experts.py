@@ -29,7 +29,7 @@ def test_one_elimination_is_a_refit_after_every_row():
     weight = random.uniform(0.2, 1, 12)
     moments = (past * weight[:, None]).T @ past + 0.1 * np.eye(3)
     products = (past * weight[:, None]).T @ past_y
-    found = predict_row_by_row(
+    found = jax.jit(predict_row_by_row)(
         *map(jnp.asarray, (moments, products[None], x, np.where(known, y, np.nan)[:, None], known))
     )
     expected = reference.row_by_row(x, y, known, past, past_y, weight, 0.1)
@@ -180,15 +180,16 @@ def test_memory_begins_again_where_it_is_half_as_bad_again_as_a_short_one():
 
 
 def test_a_far_target_counts_when_it_stays():
-    first, _ = observe_target(empty_target_range(), jnp.asarray([0.0, 1, 2, 3]))
-    lone = plausible(first, jnp.asarray([1.0, -9999, 2, jnp.nan]))
+    observe, check = jax.jit(observe_target), jax.jit(plausible)
+    first, _ = observe(empty_target_range(), jnp.asarray([0.0, 1, 2, 3]))
+    lone = check(first, jnp.asarray([1.0, -9999, 2, jnp.nan]))
     np.testing.assert_array_equal(lone.counts, [True, False, True, False])
-    assert plausible(first, jnp.asarray([100.0])).counts.all()  # a range of one block says little
-    after, found = observe_target(first, jnp.asarray([1.0, 2, 1, 900]))
+    assert check(first, jnp.asarray([100.0])).counts.all()  # a range of one block says little
+    after, found = observe(first, jnp.asarray([1.0, 2, 1, 900]))
     np.testing.assert_array_equal(found.counts, [True, True, True, False])
-    found = plausible(after, jnp.asarray([901.0, jnp.nan, 1, 902]))
+    found = check(after, jnp.asarray([901.0, jnp.nan, 1, 902]))
     np.testing.assert_array_equal(found.counts, [True, False, True, False])
     np.testing.assert_array_equal(found.moved, [True, False, False, False])
-    range, found = observe_target(after, jnp.asarray([901.0, 902, 903, 904]))
+    range, found = observe(after, jnp.asarray([901.0, 902, 903, 904]))
     assert found.counts.all()
     assert range.high == 904
