@@ -5,8 +5,9 @@
     python -m benchmarks.stream --quick                                  # four tables, one jump, one event
 
 Every method predicts a row before its target is used, from the same features. Tables are cut to their first `ROWS`
-rows; bands are judged on all of them. Tables with classes that are generated were used for development, too. River's models, which are slow, meet the first `RIVER_ROWS` rows of the held-out
-tables. The tables, and which were held out, are in `stream_tables`.
+rows; bands are judged on all of them. River's models, which are slow, meet the first `RIVER_ROWS` rows of the held-out
+tables. The tables, and which were held out, are in `stream_tables`; those of `stream_classes` are generated, and were
+used for development, too.
 """
 
 import argparse
