@@ -108,6 +108,7 @@ class Rules:
         for i, size in ((0, np.abs), (1, np.square)):
             weight = min(1, allowed / max(np.sqrt(np.sum((p[i] - y) ** 2)), 1e-300))
             r = np.where(self.finite, weight * (p[i] - self.x) @ (2 * (p[i] - y)), 0)
+            r = np.where(np.abs(r) > 1e-12 * np.sum((p[i] - y) ** 2), r, 0)
             self.squares[i] = self.retention * self.squares[i] + r**2
             self.largest[i] = np.maximum(self.retention * self.largest[i], size(r))
             penalty = self.rates() * r**2 if i == 0 else 0
@@ -120,10 +121,23 @@ class Rules:
         self.weights = raw / raw.sum()
 
 
+def followed(experts, targets, known, t, retention):
+    """The mixture at row t that follows the experts that were best lately."""
+    past = [s for s in range(t) if known[s]]
+    finite, leaders, counts = np.isfinite(experts).all(axis=2), np.zeros(len(experts)), 0.0
+    for age, s in enumerate(reversed(past)):
+        errors = np.sum((experts[:, s] - targets[s]) ** 2, axis=1)
+        leaders += retention**age * np.where(finite[:, s], errors, errors[finite[:, s]].max())
+        counts += retention**age
+    best = leaders[finite[:, t]].min()
+    weights = np.where(finite[:, t], np.exp(-(leaders - best) / max(best / max(counts, 1), 1e-20)), 0)
+    return weights @ np.nan_to_num(experts[:, t]) / weights.sum()
+
+
 def aggregate(experts, targets, known, block):
     """The recommended prediction of rows (experts × rows × columns), and with one column the two stacks."""
     count, total, columns = experts.shape
-    rules, second = Rules(count), Rules(5 if columns == 1 else 3)
+    rules, second = Rules(count), Rules(7 if columns == 1 else 5)
     memories, ridges = (100, 1000), (0.1, 0.01)
     moments, products = [np.zeros((count, count))] * 2, [np.zeros(count)] * 2
     out = []
@@ -132,7 +146,7 @@ def aggregate(experts, targets, known, block):
             within, scale = [], rules.scale
         finite = np.isfinite(experts[:, t]).all(axis=1)
         p = rules.mix(experts[:, t], finite)
-        candidates = p
+        candidates = np.concatenate([p, [followed(experts, targets, known, t, kept) for kept in (0.9, 0.99)]])
         if columns == 1:
             d = np.where(finite, np.where(finite[:, None], experts[:, t], 0)[:, 0] - p[0, 0], 0)
             stacks = []
@@ -144,7 +158,7 @@ def aggregate(experts, targets, known, block):
                 if size > 1e-20:
                     c = np.linalg.solve(a + (ridges[i] * size + 10 * scale) * np.eye(count), b)
                 stacks.append(p[0] + np.clip(c @ d, 0.3 * d.min(), 0.3 * d.max()))
-            candidates = np.concatenate([p, stacks])
+            candidates = np.concatenate([candidates, stacks])
         q = second.mix(candidates)
         out.append(q.mean(axis=0))
         if known[t]:

@@ -11,8 +11,9 @@ Mathematical Statistics 35, 1964), so that a few very large errors do not decide
 - *Shared*: w_k ∝ w_k exp(−|x_k − y|²/2s²), then w_k ← (1 − α)w_k + α/K: fixed share (Herbster & Warmuth, Machine
   Learning 32, 1998), with s² the running mean of the rule's own loss. It follows sudden changes.
 
-With one output, two ridge regressions on the experts' predictions are added (see `stacking`): they may go beyond a
-mean of experts. The three rules mix these three or five again, with all regrets in full, and the result is their mean.
+Two mixtures follow the experts that were best lately (see `recent`). With one output, two ridge regressions on the
+experts' predictions are added (see `stacking`): they may go beyond a mean of experts. The three rules mix these five or
+seven again, with all regrets in full, and the result is their mean.
 """
 
 from typing import NamedTuple
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from smoothfbo.stream.learner.recent import RETENTIONS, Recent, empty_recent, follow
 from smoothfbo.stream.learner.stacking import Stack, empty_stack, stacked
 
 RETENTION = 0.998  # of sums of regrets, per row
@@ -58,17 +60,18 @@ class Rules(NamedTuple):
 
 
 class Aggregate(NamedTuple):
-    """All that the next row needs: the rules over the experts, the stacks, and the rules over these."""
+    """All that the next row needs: the rules over the experts, the other mixtures, and the rules over all of these."""
 
     first: Rules
+    recent: Recent
     stack: Stack | None
     second: Rules
 
 
 def empty_aggregate(experts: int, columns: int) -> Aggregate:
     stack = empty_stack(experts) if columns == 1 else None
-    candidates = len(Rules._fields) + (0 if stack is None else stack.moments.shape[0])
-    return Aggregate(_no_rules(experts), stack, _no_rules(candidates))
+    candidates = len(Rules._fields) + len(RETENTIONS) + (0 if stack is None else stack.moments.shape[0])
+    return Aggregate(_no_rules(experts), empty_recent(experts), stack, _no_rules(candidates))
 
 
 def aggregate(
@@ -85,14 +88,15 @@ def aggregate(
     finite = jnp.all(jnp.isfinite(experts), axis=2)
     experts = jnp.where(finite[:, :, None], experts, 0)
     first, said, weights = _mix(state.first, experts, finite, goals, known, VERY_LARGE_ERROR)
-    base, candidates, stack = said[0], said, state.stack
+    recent, by_recent = follow(state.recent, experts, finite, goals, known)
+    base, candidates, stack = said[0], jnp.concatenate([said, by_recent]), state.stack
     if stack is not None:
         # An expert without a prediction says what the Bernstein rule says: it changes nothing.
         differences = jnp.where(finite, experts[:, :, 0] - base[None, :, 0], 0)
         stack, beyond = stacked(stack, differences.T, goals - base, known * weights, state.first.shared.scale)
-        candidates = jnp.concatenate([said, base[None] + beyond[:, :, None]])
+        candidates = jnp.concatenate([candidates, base[None] + beyond[:, :, None]])
     second, said, _ = _mix(state.second, candidates, jnp.ones(candidates.shape[:2], bool), goals, known, jnp.inf)
-    return Aggregate(first, stack, second), jnp.mean(said, axis=0)
+    return Aggregate(first, recent, stack, second), jnp.mean(said, axis=0)
 
 
 def _mix(

@@ -64,6 +64,7 @@ from smoothfbo.stream.learner.units import (
     plausible,
     usable,
 )
+from smoothfbo.stream.learner.vote import vote
 from smoothfbo.stream.rows import Rows
 
 
@@ -75,6 +76,7 @@ class Played(NamedTuple):
     since: Since
     random: RandomFeatures
     aggregate: Aggregate
+    mistakes: Float[Array, " classifiers"] | None
     result: BlockResult
 
 
@@ -132,6 +134,7 @@ class Rounds:
             references=jnp.zeros((count, spec.outputs, spec.features + 1)),
             rolling=empty_rolling_ridge(spec.features, spec.outputs) if spec.with_references else None,
             calibration=all_uncalibrated(min(spec.outputs, 2), spec.outputs + 1) if spec.is_classification else None,
+            mistakes=jnp.zeros(len(spec.expert_names) + 2) if spec.is_classification else None,
             since=empty_since(spec.kept),
             random=random,
             aggregate=mixture,
@@ -244,9 +247,7 @@ class Rounds:
         # Probabilities are made of the mixture and, where classes may hide one another, of the learned memory, too,
         # which is linear.
         recommended = jnp.stack([recommended, experts[0]]) if spec.outputs > 1 else recommended[None]
-        scores = self._probabilities(state, recommended) if spec.is_classification else recommended[0]
-
-        outputs = experts
+        scores, mistakes, outputs = recommended[0], None, experts
         if spec.with_references:
             references = jnp.einsum("rop,np->rno", state.references, inputs) * spread + mean
             assert state.rolling is not None
@@ -257,12 +258,16 @@ class Rounds:
         else:
             outputs = experts[:0]
         if spec.is_classification:
-            all_scores = jnp.concatenate([scores[None], with_first(outputs)])
-            predictions = jnp.argmax(all_scores, axis=2).astype(scores.dtype)
             # A class may have been seen before there is an output for it.
-            methods = ("smoothfbo", *spec.reference_names)
-            says_last = jnp.asarray([name == "last_value" for name in methods]) | ~begun
-            predictions = jnp.where(says_last[:, None] & ~jnp.isnan(block.previous), block.previous, predictions)
+            by_last = jnp.where(jnp.isnan(block.previous), 0, block.previous)
+            classes = _classes(experts).at[-1].set(by_last)
+            scores = self._probabilities(state, recommended)
+            both = jnp.stack([_classes(recommended[0]), jnp.argmax(scores, axis=1).astype(scores.dtype)])
+            classifiers = jnp.concatenate([classes, both])
+            mistakes, said, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
+            others = classes if spec.with_references else classes[:0]
+            predictions = jnp.concatenate([said[None], others, _classes(outputs[len(others) :])])
+            predictions = jnp.where(begun, predictions, by_last)
         else:
             predictions = jnp.concatenate([scores[None, :, 0], outputs[:, :, 0]])
         # Before the first target nothing can be said.
@@ -274,7 +279,7 @@ class Rounds:
             effects=self._effects(state),
             finite=jnp.asarray(True),
         )
-        return Played(lanes, recommended, since, random, mixture, result)
+        return Played(lanes, recommended, since, random, mixture, mistakes, result)
 
     def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
         """Second moments of z alone, without the last known targets."""
@@ -407,6 +412,7 @@ class Rounds:
             references=references,
             rolling=self._roll(raw) if spec.with_references else None,
             calibration=self._calibrate(state, played.recommended, target, mask),
+            mistakes=played.mistakes,
             since=played.since._replace(moments=jnp.where(has_moved, 0, played.since.moments) + gram),
             random=played.random,
             aggregate=played.aggregate,
@@ -554,6 +560,10 @@ def _block(blocks: Rows, index: Array) -> Rows:
 
 def _with_constant(features: Float[Array, "rows columns"]) -> Float[Array, "rows coefficients"]:
     return jnp.concatenate([features, jnp.ones((features.shape[0], 1), features.dtype)], axis=1)
+
+
+def _classes(outputs: Float[Array, "*methods rows outputs"]) -> Float[Array, "*methods rows"]:
+    return jnp.argmax(with_first(outputs), axis=-1).astype(outputs.dtype)
 
 
 def _join(features: Array, target: Array, constant: float) -> Array:

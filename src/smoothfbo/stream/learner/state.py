@@ -31,6 +31,7 @@ class LearnerState(NamedTuple):
     references: Float[Array, "references outputs coefficients"]
     rolling: RollingRidge | None  # only with references
     calibration: Calibrations | None  # only for classes
+    mistakes: Float[Array, " classifiers"] | None  # only for classes
     since: Since
     random: RandomFeatures
     aggregate: Aggregate
