@@ -1,17 +1,15 @@
 """The rounds of the learner as one compiled program: predict a block, then learn from it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from smoothfbo.algebra import solve_positive, where_needed
-from smoothfbo.functions import Linear, Network
-from smoothfbo.hypergradients.base import inner_objective
-from smoothfbo.online import Online, State
-from smoothfbo.samples import Data, Samples
+from smoothfbo.algebra import where_needed
+from smoothfbo.online import State
+from smoothfbo.samples import Data
 from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
 from smoothfbo.stream.learner.calibration import (
@@ -23,10 +21,9 @@ from smoothfbo.stream.learner.calibration import (
     with_unseen,
 )
 from smoothfbo.stream.learner.experts import ladder_predictions
+from smoothfbo.stream.learner.fits import Fits
 from smoothfbo.stream.learner.ladder import LINEAR_RATE, ladder
-from smoothfbo.stream.learner.linear import LinearOfOutputs
 from smoothfbo.stream.learner.memory import (
-    Memory,
     change_units,
     empty_memory,
     remember,
@@ -46,9 +43,9 @@ from smoothfbo.stream.learner.rolling import (
     predict_rolling_ridge,
     rolling_blocks,
 )
-from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows, row_samples
+from smoothfbo.stream.learner.rows import add_rows, empty_rows
 from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
-from smoothfbo.stream.learner.specification import CLIP, DEPTH, LIMIT, Specification
+from smoothfbo.stream.learner.specification import CLIP, Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.units import (
     PATIENCE,
@@ -85,13 +82,8 @@ class Rounds:
 
     def __init__(self, spec: Specification):
         self.spec = spec
-        self.retention = bilevel.retention_rates(spec.rates)
         self.smoothing = (spec.smoothing, 1) if spec.with_references else (spec.smoothing,)
-        self.problem = bilevel.bilevel_problem(spec.is_classification)
-        self.predictor: Linear | LinearOfOutputs | Network = bilevel.linear(spec.outputs, spec.ridge)
-        if spec.is_network:
-            inputs, rate, steps = spec.features + 1, spec.network_rate, spec.network_steps
-            self.predictor = bilevel.network(inputs, spec.outputs, spec.width, rate, steps)
+        self.fits = Fits(spec)
         self._rolling_blocks = rolling_blocks(spec.rows)
         self._is_lag = [spec.lags[0] <= column < spec.lags[1] for column in range(spec.features)]
         self._projection = draw(spec.features, spec.lags, spec.seed)
@@ -112,12 +104,12 @@ class Rounds:
         block_rows = jnp.ones((spec.rows, spec.features + 1)), jnp.ones((spec.rows, spec.outputs))
         roots = jax.vmap(representative_rows)(example)
         data = Data(
-            self._inner_samples(roots, shown),
-            self._outer_samples(roots[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
+            self.fits.inner_samples(roots, shown),
+            self.fits.outer_samples(roots[0], *block_rows, jnp.ones(spec.rows), jnp.ones(())),
         )
         key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
         windows = jnp.asarray(self.smoothing, jnp.int32)
-        learners = jax.vmap(lambda window: self._algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
+        learners = jax.vmap(lambda window: self.fits.algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
         count = len(spec.windows) if spec.with_references else 0
         random, mixture = self._begin_again()
         return LearnerState(
@@ -193,7 +185,7 @@ class Rounds:
         """
         spec = self.spec
         inputs = _with_constant(standardise(self._usable(state.units, block.features), state.features, CLIP))
-        lanes = jax.vmap(lambda params: jax.vmap(self.predictor.bind(params))(inputs))(
+        lanes = jax.vmap(lambda params: jax.vmap(self.fits.predictor.bind(params))(inputs))(
             state.learners.estimator.inner.params
         )
         previous = self._previous(state, block.previous)
@@ -280,11 +272,6 @@ class Rounds:
             finite=jnp.asarray(True),
         )
         return Played(lanes, recommended, since, random, mixture, mistakes, result)
-
-    def _without_last(self, means: Float[Array, "n kept kept"]) -> Float[Array, "n size size"]:
-        """Second moments of z alone, without the last known targets."""
-        entries = [*range(self.spec.constant + 1), *range(self.spec.constant + 1, self.spec.kept, 2)]
-        return means[:, jnp.asarray(entries)][:, :, jnp.asarray(entries)]
 
     def _usable(self, units: Units, features: Array) -> Array:
         return usable(units, features, jnp.asarray(self._is_lag, bool))
@@ -379,13 +366,13 @@ class Rounds:
 
         # Of every rate and, last, of the newest block.
         roots = jax.vmap(representative_rows)(
-            self._without_last(current(jnp.concatenate([memory.decayed, gram[None]])))
+            self.fits.without_last(current(jnp.concatenate([memory.decayed, gram[None]])))
         )
-        inner = self._inner_samples(roots[:-1], state.rows)
+        inner = self.fits.inner_samples(roots[:-1], state.rows)
 
         def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:
-            outer = self._outer_samples(roots[-1], inputs, goal, mask, scale)
-            learner, info = self._algorithm(window).step(learner, Data(inner, outer))
+            outer = self.fits.outer_samples(roots[-1], inputs, goal, mask, scale)
+            learner, info = self.fits.algorithm(window).step(learner, Data(inner, outer))
             return learner, info.finite
 
         windows = jnp.asarray(self.smoothing, jnp.int32)
@@ -394,11 +381,11 @@ class Rounds:
         memory = remember(
             memory,
             gram,
-            jnp.asarray(self.retention),
+            jnp.asarray(self.fits.retention),
             spec.windows if spec.with_references else (),
         )
         rows = None if state.rows is None else add_rows(state.rows, inputs, goal, mask)
-        learners, references = self._refit(learners, memory, current, rows)
+        learners, references = self.fits.refit(learners, memory, current, rows)
         raw = add_raw_rows(state.raw, block.features, block.target)
         new = LearnerState(
             units=units,
@@ -440,7 +427,7 @@ class Rounds:
         goal = self._target(jnp.where(known, targets, 0).ravel())
         if not self.spec.is_classification:
             goal = (goal - state.target.mean) / state.target.spread
-        predict = self.predictor.bind(jax.tree.map(lambda leaf: leaf[0], state.learners.estimator.inner.params))
+        predict = self.fits.predictor.bind(jax.tree.map(lambda leaf: leaf[0], state.learners.estimator.inner.params))
         without = self._usable(units, recent).reshape(-1, self.spec.features)
 
         def loss(column: Array, values: Array) -> Array:
@@ -496,62 +483,6 @@ class Rounds:
         constant = self.spec.constant
         rows = state.memory.decayed[-1, constant, constant + 1 :: 2]  # of every class, in all of the past
         return jnp.concatenate([jnp.ones(1, bool), rows > 0])
-
-    def _refit(
-        self, learners: State, memory: Memory, current: Callable[[Array], Array], rows: RowMemory | None
-    ) -> tuple[State, Float[Array, "references outputs p"]]:
-        """The predictors under the new weights and with the newest block, and the references: for the next block."""
-        means = jax.vmap(bilevel.weights)(learners.outer)
-        means = jnp.einsum("lk,kij->lij", means, current(memory.decayed))
-        lanes = 0 if self.spec.is_network else len(means)
-        fits = self._closed_forms(self._without_last(jnp.concatenate([means[:lanes], current(memory.windows)])))
-        if rows is None:
-            inner = learners.estimator.inner
-            inner = inner._replace(params=fits[:lanes].reshape(inner.params.shape))
-        else:
-            samples = row_samples(rows, jnp.asarray(self.retention))
-
-            def fit(learner: State) -> Any:
-                objective = inner_objective(self.problem, learner.outer, samples)
-                key = jax.random.fold_in(jax.random.wrap_key_data(learner.key), -1 - learner.round)
-                return self.predictor.fit(learner.estimator.inner, objective, key)
-
-            inner = jax.vmap(fit)(learners)
-        return learners._replace(estimator=learners.estimator._replace(inner=inner)), fits[lanes:]
-
-    def _closed_forms(self, means: Float[Array, "n size size"]) -> Float[Array, "n outputs p"]:
-        """(G_xx + ridge·I) wᵀ = G_xy for every matrix of second moments."""
-        p = self.spec.constant + 1
-        ridge = self.spec.ridge * jnp.eye(p)
-
-        def solve(mean: Array) -> Array:
-            return jax.vmap(lambda right: solve_positive(mean[:p, :p] + ridge, right))(mean[p:, :p])
-
-        return jax.vmap(solve)(means)
-
-    def _inner_samples(self, roots: Float[Array, "rates size size"], rows: RowMemory | None) -> Samples:
-        if rows is not None:
-            return row_samples(rows, jnp.asarray(self.retention))
-        share = jnp.repeat(jnp.eye(self.spec.rates), self.spec.size, axis=0)
-        return self._representatives(roots.reshape(-1, self.spec.size), share)
-
-    def _representatives(self, rows: Float[Array, "n size"], share: Float[Array, "n rates"]) -> Samples:
-        p = self.spec.constant + 1
-        return Samples(rows[:, :p], {"target": rows[:, p:], "share": share * jnp.asarray(float(len(rows)))})
-
-    def _outer_samples(self, rows: Array, inputs: Array, goal: Array, known: Array, scale: Array) -> Samples:
-        """The newest block, or rows that stand for it; its mean loss is divided by `scale`."""
-        if self.spec.is_network or self.spec.is_classification:
-            total = jnp.sum(known)
-            factor = known * (known.shape[0] / jnp.where(total > 0, total, 1)) / scale
-            return Samples(inputs, {"target": goal, "factor": factor})
-        p = self.spec.constant + 1
-        factor = jnp.full(self.spec.size, float(self.spec.size)) / scale
-        return Samples(rows[:, :p], {"target": rows[:, p:], "factor": factor})
-
-    def _algorithm(self, window: Int[Array, ""]) -> Online:
-        spec = self.spec
-        return bilevel.learning_algorithm(self.problem, self.predictor, window, spec.smoothing, spec.step, LIMIT, DEPTH)
 
 
 def _block(blocks: Rows, index: Array) -> Rows:
