@@ -24,7 +24,7 @@ def page(content: dict[str, Any]) -> list[list[str]]:
     tables = [case for case in cases if "table" in case]
     return [
         goals(content["ratios"], tables),
-        *([each(case for case in tables if case["kind"] == kind) for kind in KINDS]),
+        *(each(case for case in tables if case["kind"] == kind) for kind in (*KINDS, "generated classes")),
         bands([case for case in tables if case.get("covered_rows", 0) >= 5_000]),
         jumps([case for case in cases if "jumps every" in case]),
         events([case for case in cases if "event" in case]),
