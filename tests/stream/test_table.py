@@ -107,6 +107,13 @@ def test_the_schema_is_inferred_and_said(tmp_path):
     assert not infer_schema(numbers, target="y", task="regression").is_classification
 
 
+def test_text_that_never_repeats_is_named(tmp_path):
+    frame = pd.DataFrame({"name": [f"n{i}" for i in range(40)], "number": np.arange(40), "y": np.arange(40) % 7 + 0.5})
+    frame.to_csv(tmp_path / "names.csv", index=False)
+    notes = [note for note in schema_of(tmp_path / "names.csv", "y").notes if "differs from row to row" in note]
+    assert [note.split(" holds")[0] for note in notes] == ["column 'name'"]
+
+
 def test_amounts_are_not_classes_and_marks_are():
     random = np.random.default_rng(0)
     weights = pa.table({"x": random.normal(size=600), "y": random.integers(50, 90, 600)})
