@@ -41,6 +41,7 @@ jaxtyping.install_import_hook([f"smoothfbo.{name}" for name in sorted(PARTS)], "
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.devices()  # one, whatever comes first: a command that comes first would take one for every core
 
 # Compilation makes the first example slow, so no deadlines; derandomised, so that a failure can be repeated.
 settings.register_profile(
