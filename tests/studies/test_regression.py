@@ -271,10 +271,8 @@ def test_final_batches_are_all_data_drawn_again_or_fresh():
             shape = dataclasses.replace(lane.shape, estimator=estimator)
             assert regression.make_hypergradient(config, shape, numbers, stream).batch_size == size
         source = regression.make_source(config, stream)
-        state, first = jax.jit(source.init)(jax.random.key(0))
-        _, (data, _) = jax.jit(lambda state, key, source=source: source(state, jnp.asarray(5), None, key))(
-            state, jax.random.key(1)
-        )
+        state, first = source.init(jax.random.key(0))
+        _, (data, _) = source(state, jnp.asarray(5), None, jax.random.key(1))
         assert (data.final is None) == (first.final is None) == (final != "fresh")
     fresh = data.final
     assert jax.tree.map(jnp.shape, fresh) == jax.tree.map(jnp.shape, data._replace(final=None))

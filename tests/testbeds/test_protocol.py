@@ -208,12 +208,10 @@ def values(value_and_slope, points):
 def test_bounds_hold(testbed, value_and_slope):
     points = points_of(testbed)
     found = values(value_and_slope, points)
-    bound, suprema, of_parameters = jax.jit(
-        lambda: (testbed.objective_bound(ROUNDS), testbed.suprema(ROUNDS), testbed.parameter_suprema(ROUNDS))
-    )()
-    assert np.abs(found).max() <= bound * (1 + 1e-9)
+    assert np.abs(found).max() <= float(testbed.objective_bound(ROUNDS)) * (1 + 1e-9)
     changes = np.abs(np.diff(found, axis=0)).max(axis=1)
-    assert suprema.shape == of_parameters.shape == (ROUNDS - 1,)
+    suprema = np.asarray(testbed.suprema(ROUNDS))
+    assert suprema.shape == testbed.parameter_suprema(ROUNDS).shape == (ROUNDS - 1,)
     assert (changes <= suprema * (1 + 1e-9) + 1e-12).all()
     if isinstance(testbed, DriftingRegression):
         with pytest.raises(NotImplementedError, match="no smoothness constant"):
