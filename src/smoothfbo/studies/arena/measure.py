@@ -71,7 +71,7 @@ def applicable(
 
 
 def _build(problem: ArenaProblem, method: ArenaMethod, seed: Any) -> Any:
-    testbed = problem.build(seed)
+    testbed = problem.testbed(seed)
     method.build(testbed, 1.0, method.windows[0], **method.options)
     return testbed.initial()
 

@@ -32,7 +32,7 @@ def smallest(
     times = jnp.asarray(rounds, jnp.int32)
 
     def one(seed: Array, knobs: dict[str, Array]) -> Array:
-        testbed = problem.build(seed, **knobs)
+        testbed = problem.testbed(seed, **knobs)
         return jax.lax.map(lambda round: testbed.objective(round, testbed.best(round)), times)
 
     numbers = jnp.asarray(seeds, jnp.uint32), {name: jnp.asarray(values) for name, values in knobs.items()}
@@ -44,7 +44,7 @@ def constants(problem: ArenaProblem, seeds: np.ndarray, rounds: np.ndarray) -> C
     times = jnp.asarray(rounds, jnp.int32)
 
     def one(seed: Array) -> Constants:
-        testbed = problem.build(seed)
+        testbed = problem.testbed(seed)
 
         def along(outer: PyTree) -> Array:
             return jax.vmap(testbed.objective, in_axes=(0, None))(times, outer)
