@@ -194,7 +194,9 @@ class RotatingCorruption(AbstractTestbed):
         family, params = self.linear(), self.solution(round, outer)
         terms, clean = self._population(round, outer), self._clean
         predictor = family.bind(params)
-        slopes = jax.vmap(jax.grad(optax.softmax_cross_entropy_with_integer_labels))(batched(predictor)(clean.x), clean.y)
+        slopes = jax.vmap(jax.grad(optax.softmax_cross_entropy_with_integer_labels))(
+            batched(predictor)(clean.x), clean.y
+        )
 
         def curvature(a: Array, x: Array, known: tuple[Any, Array]) -> Array:
             y, v = known
