@@ -279,8 +279,8 @@ def test_what_is_not_tuned_is_set_against_the_best_that_is():
     }
     table = untuned_table(summary, lanes.assign(problem="p"), {"p": {"mine": 2.0, "fbo": 1.0, "aid": 5.0}})
     (row,) = table.rows
-    assert [getattr(cell, "text", cell) for cell in row[2:4]] == ["0.5 [0.5, 0.5]", "aid"]
-    assert [getattr(cell, "text", cell) for cell in row[6:]] == ["0.333 [0.333, 0.333]", "fbo"]  # aid costs more
+    assert (row[1].text, row[2].text) == ("0.5 [0.5, 0.5] of aid", "0.333 [0.333, 0.333]")
+    assert row[4].text == "0.333 [0.333, 0.333] of fbo"  # aid costs more
     assert untuned_table(summary | {"untuned": []}, lanes, {}) is None
 
 

@@ -33,7 +33,7 @@ def test_levels():
 
 
 def test_levels_and_ways_of_named_drifts():
-    """The regression's level is β sin 2πs_t, the cosine's centres go 2πs_t to and fro; smooth is what they had before."""
+    """The regression's level is β sin 2πs_t, the cosine's centres go 2πs_t to and fro; smooth is as before."""
     key, rounds = jax.random.key(0), jnp.arange(50)
     for kind in KINDS:
         place = path(as_drift(kind, 40.0, 3), np.arange(50))

@@ -52,37 +52,37 @@ def _board_cell(summary: Summary, problem: str, method: str) -> Verdict | str:
 
 def untuned_table(summary: Summary, lanes: Frame, cost: dict[str, dict[str, float]]) -> Table | None:
     """What needs no tuning against the best of what was tuned; None where nothing of the kind took part."""
-    rows = []
+    rows, names = [], {each["method"] for each in summary.get("untuned", [])}
     for each in summary.get("untuned", []):
         problem, method = each["problem"], each["method"]
-        row = rows_of(summary, problem)[method]
-        costs_here = cost.get(problem, {})
-        mine, rival = costs_here.get(method), equal_time(summary, lanes, costs_here, problem, method)
+        row, known = rows_of(summary, problem)[method], cost.get(problem, {})
+        rival = equal_time(summary, lanes, known, problem, method)
+        title = label_of(summary, "problems", problem)
         rows.append((
-            label_of(summary, "methods", method), label_of(summary, "problems", problem),
-            _ratio_verdict(each["to_best_tuned"]), label_of(summary, "methods", each["best_tuned"]),
-            _ratio_verdict(row["to_fbo"]) if "to_fbo" in row else None,
-            (mine, f"{mine:.2g} ×") if mine else None,
-            _ratio_verdict(rival["ratio"]) if rival else None,
-            label_of(summary, "methods", rival["method"]) if rival else None,
+            title if len(names) == 1 else f"{label_of(summary, 'methods', method)}: {title}",
+            _ratio_verdict(summary, each["to_best_tuned"], each["best_tuned"]),
+            _ratio_verdict(summary, row["to_fbo"]) if "to_fbo" in row else None,
+            (known[method], f"{known[method]:.2g} ×") if method in known else None,
+            _ratio_verdict(summary, rival["ratio"], rival["method"]) if rival else None,
         ))  # fmt: skip
     if not rows:
         return None
+    who = " and ".join(sorted(label_of(summary, "methods", name) for name in names))
     return Table(
-        "Untuned, against the best of the tuned methods",
+        f"{who}: against the best of the tuned methods",
         "The gap as a ratio to that of the tuned method with the smallest gap on these seeds, and to FBO's, each with "
         "a paired 95 % interval. At equal time: as a ratio to the best other method that costs no more a round, up to "
         "10 %. Green: no worse, because the interval reaches down to 1; red: worse.",
-        ("method", "problem", "gap / best tuned", "best tuned", "gap / FBO", "cost of a round (FBO = 1)",
-         "at equal time: gap /", "best that costs no more"),
+        ("problem", "gap / best tuned", "gap / FBO", "cost of a round (FBO = 1)", "at equal time"),
         rows,
-    )  # fmt: skip
+    )
 
 
-def _ratio_verdict(ratio: dict[str, Any]) -> Verdict:
+def _ratio_verdict(summary: Summary, ratio: dict[str, Any], rival: str | None = None) -> Verdict:
     if ratio["mean"] is None:
         return Verdict("diverged", BAD)
-    return Verdict(estimate_text(ratio), GOOD if ratio["low"] is None or ratio["low"] <= 1 else BAD)
+    whose = f" of {label_of(summary, 'methods', rival)}" if rival else ""
+    return Verdict(estimate_text(ratio) + whose, GOOD if ratio["low"] is None or ratio["low"] <= 1 else BAD)
 
 
 def range_table(summary: Summary) -> Table:
