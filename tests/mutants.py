@@ -235,6 +235,7 @@ MUTATIONS = [
     ("testbeds/sinusoids.py", "self.amplitude_spread**2 / 3", "self.amplitude_spread**2", "testbeds/test_sinusoids.py"),
     ("testbeds/sinusoids.py", "+ pull * (v - outer @ phi(x.place)) ** 2", "+ 2 * pull * (v - outer @ phi(x.place)) ** 2", PROTOCOL),
     ("testbeds/corruption.py", "return jax.grad(lambda outer: jnp.sum(slope", "return -jax.grad(lambda outer: jnp.sum(slope", "testbeds/test_corruption.py"),
+    ("testbeds/corruption.py", "family, key = self.linear(steps=2)", "family, key = self.linear(steps=1)", "testbeds/test_corruption.py"),
     ("testbeds/corruption.py", "(1 - share) * truth + share * following", "share * truth + (1 - share) * following", "testbeds/test_corruption.py"),
     ("testbeds/corruption.py", "rows] + wrong.astype(", "rows] - wrong.astype(", "testbeds/test_corruption.py"),
     # reinforcement learning

@@ -25,7 +25,7 @@ from smoothfbo.types import Number
 
 CLASSES = 10
 LIMIT = 3.0  # of λ: weights between 0.05 and 0.95
-NEWTON_STEPS = 12  # at most
+NEWTON_STEPS = 12  # pairs of them, at most
 PRECISION = 100  # roundings: so small a step is none
 
 Predictor = Callable[[Float[Array, " p"]], Float[Array, "10"]]
@@ -153,8 +153,12 @@ class RotatingCorruption(AbstractTestbed):
     # The exact answer.
 
     def solution(self, round: Int[Array, ""], outer: Float[Array, " groups"]) -> Float[Array, "10 q"]:
-        """θ_λ = (W, b), by Newton's method on all training data, until a step changes nothing any more."""
-        family, key = self.linear(steps=1), jax.random.key(0)  # the fit is exact: the key does not matter
+        """θ_λ = (W, b), by Newton's method on all training data, until a step changes nothing any more.
+
+        A whole Newton step may lead away from the solution, for ever; so these are pairs of steps, which `Linear`
+        shortens where they lead up.
+        """
+        family, key = self.linear(steps=2), jax.random.key(0)  # the fit is exact: the key does not matter
         terms = self._population(round, outer)
 
         def is_moving(carry: tuple[Array, FunctionState, Array]) -> Array:
