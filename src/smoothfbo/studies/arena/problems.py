@@ -63,7 +63,7 @@ PROBLEMS = (
     ArenaProblem(
         "sources", sources, rates=(1.0, 100.0), lengths=(0.02, 1.0), knobs=knobs(0.3, 6),
         label="Moving sources",
-        note="Six sources of one function, wrong in turn: the best mixture moves all the time.",
+        note="Sources of one function, wrong in turn: the best mixture moves all the time.",
     ),
     ArenaProblem(
         "regression", partial(regression, per_lag), rates=(20.0, 5_000.0), lengths=(0.05, 5.0),

@@ -28,6 +28,12 @@ def board_table(summary: Summary) -> Table:
          *(_board_cell(summary, problem["name"], method["name"]) for problem in problems))
         for method in standings(summary)
     ]  # fmt: skip
+    ranked = {method["name"] for method in standings(summary)}
+    rows += [
+        (method["label"], None, *(_board_cell(summary, problem["name"], method["name"]) for problem in problems))
+        for method in summary["methods"]
+        if method["name"] not in ranked and not method["is_reference"]
+    ]
     return Table(
         "Leaderboard",
         "Gap with its 95 % interval. Green: best, or tied with the best (the paired interval of the ratio holds 1). "
@@ -55,13 +61,12 @@ def untuned_table(summary: Summary, lanes: Frame, cost: dict[str, dict[str, floa
     rows, names = [], {each["method"] for each in summary.get("untuned", [])}
     for each in summary.get("untuned", []):
         problem, method = each["problem"], each["method"]
-        row, known = rows_of(summary, problem)[method], cost.get(problem, {})
+        known = cost.get(problem, {})
         rival = equal_time(summary, lanes, known, problem, method)
         title = label_of(summary, "problems", problem)
         rows.append((
             title if len(names) == 1 else f"{label_of(summary, 'methods', method)}: {title}",
             _ratio_verdict(summary, each["to_best_tuned"], each["best_tuned"]),
-            _ratio_verdict(summary, row["to_fbo"]) if "to_fbo" in row else None,
             (known[method], f"{known[method]:.2g} ×") if method in known else None,
             _ratio_verdict(summary, rival["ratio"], rival["method"]) if rival else None,
         ))  # fmt: skip
@@ -70,10 +75,11 @@ def untuned_table(summary: Summary, lanes: Frame, cost: dict[str, dict[str, floa
     who = " and ".join(sorted(label_of(summary, "methods", name) for name in names))
     return Table(
         f"{who}: against the best of the tuned methods",
-        "The gap as a ratio to that of the tuned method with the smallest gap on these seeds, and to FBO's, each with "
-        "a paired 95 % interval. At equal time: as a ratio to the best other method that costs no more a round, up to "
-        "10 %. Green: no worse, because the interval reaches down to 1; red: worse.",
-        ("problem", "gap / best tuned", "gap / FBO", "cost of a round (FBO = 1)", "at equal time"),
+        "The gap as a ratio to that of the tuned method with the smallest gap on these seeds, with a paired 95 % "
+        "interval. Cost: of a round, as a ratio to FBO's. At equal time: the gap as a ratio to that of the best other "
+        "method that costs no more a round, up to 10 %. Green: no worse, because the interval reaches down to 1; red: "
+        "worse.",
+        ("problem", "gap / best tuned", "cost", "gap at equal time"),
         rows,
     )
 
