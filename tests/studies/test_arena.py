@@ -328,6 +328,7 @@ def test_knobs_change_the_size_and_the_noise():
         assert problem.name == "corruption" or bed.noise.shape == ()
         size = jax.eval_shape(lambda problem=changed: problem.testbed(jnp.uint32(0)).initial()).size
         assert size == {"decay": 1, "families": 15}.get(problem.name, 7)
+    assert PROBLEMS[-1].testbed(jnp.uint32(0), noise=0.9).noise == 0.9  # as a lane of the map has it
 
 
 # Lanes
