@@ -88,18 +88,6 @@ def test_what_the_arena_says_of_the_recommended_method():
     assert f"{run['cpu_seconds'] / 60:.0f} core-minutes. That is {run['cpu_seconds'] / 120:.0f} minutes on two" in page
 
 
-def test_what_the_arena_says_of_the_recommended_method_now():
-    def ratio(entry):
-        return f"{entry['mean']:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]"
-
-    for row in stored("arena_recommended")["board"]:
-        gap, to_best = row["gap"], "> 1000" if row["to_best"]["mean"] > 1000 else ratio(row["to_best"])
-        start = f"| {row['problem']} | {gap['mean']:.3g} [{gap['low']:.3g}, {gap['high']:.3g}] | {to_best} ("
-        (line,) = [line for line in (DOCS / "arena.md").read_text().splitlines() if line.startswith(start)]
-        assert line.endswith(f") | {ratio(row['to_fbo'])} |")
-        assert row["diverged"] == 0
-
-
 def test_the_arenas_map():
     cells = {
         (e["noise"], e["period"], e["method"]): e["ratio"] for e in stored("arena_full")["map"] if e["rate"] is None

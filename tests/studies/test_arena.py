@@ -98,6 +98,8 @@ def test_ratios_of_means_are_paired():
     ratio = ratio_of_means(ours, theirs)
     np.testing.assert_allclose([ratio["mean"], ratio["low"], ratio["high"]], 0.5)  # no spread, if pairs stay together
     assert ratio_of_means([1.0, np.inf], [1.0, 1.0])["mean"] is None
+    assert ratio_of_means([3.0, 1.0], [0.0, 2.0])["mean"] == 2.0  # a seed without a gap is a result
+    assert ratio_of_means([1.0, 1.0], [0.0, 0.0])["mean"] is None
 
 
 def test_every_method_tries_as_many_settings():
