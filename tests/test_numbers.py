@@ -88,6 +88,16 @@ def test_what_the_arena_says_of_the_recommended_method():
     assert f"{run['cpu_seconds'] / 60:.0f} core-minutes. That is {run['cpu_seconds'] / 120:.0f} minutes on two" in page
 
 
+def test_what_the_arena_says_of_the_repetition():
+    repeated, page = stored("arena_repeated"), text_of("arena.md")
+    assert len(repeated["untuned"]) == 5
+    for row in repeated["untuned"]:
+        ratio = row["to_best_tuned"]
+        assert f"| {row['problem']} | {ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] (" in page
+        assert ratio["low"] < 1  # no worse than the best tuned method
+    assert repeated["runs"]["repeated"]["command"] in page
+
+
 def test_the_arenas_map():
     cells = {
         (e["noise"], e["period"], e["method"]): e["ratio"] for e in stored("arena_full")["map"] if e["rate"] is None
