@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from stored_results import DOCS, RESULTS, stored, text_of
+from stored_results import RESULTS, stored, text_of
 
 from smoothfbo.harness.methods import find
 
