@@ -65,7 +65,7 @@ class Mirror:
                     self._uploaded[name] = _version(target)
 
     def pull_progress(self, *, with_checkpoints: bool) -> None:
-        """What an earlier attempt has left, but for its request to stop. Checkpoints are of no use to a cluster's driver."""
+        """What an earlier attempt has left, but for its request to stop. A cluster's driver needs no checkpoints."""
         self.discard(STOP)
         if with_checkpoints:
             self.pull()
