@@ -29,6 +29,10 @@ class RunOptions:
     """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: out/COMMAND-PRESET. Or an
     address in an object store, such as s3://bucket/run."""
 
+    workers: str | None = None
+    """Who runs the lanes, or the series of a table: a number of local processes, auto (a running Ray cluster, or Ray on
+    this machine) or ray://HOST:PORT. Nothing: this process, or, for a folder that was begun with workers, the same."""
+
 
 @dataclass(frozen=True)
 class LaneOptions(RunOptions):
@@ -36,9 +40,6 @@ class LaneOptions(RunOptions):
 
     tensorboard: bool = False
     """Also write TensorBoard files, into the folder's tensorboard/."""
-    workers: str | None = None
-    """Who runs the lanes: a number of local processes, auto (a running Ray cluster, or Ray on this machine) or
-    ray://HOST:PORT. Nothing: this process, or, for a folder that was begun with workers, the same again."""
     block: int | None = None
     """With workers: the most lanes that one of them runs at once. Nothing: as few blocks as keep all of them busy."""
 
