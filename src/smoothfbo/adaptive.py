@@ -13,6 +13,8 @@ from smoothfbo.types import Number
 
 SMALLEST, LARGEST = 1e-6, 1e3  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
+LONGEST = 0.3  # a move, relative to the size of λ
+SHARE = 0.1  # of the first length along the running mean
 
 
 class AdaptiveState(NamedTuple):
@@ -20,15 +22,21 @@ class AdaptiveState(NamedTuple):
 
     rounds: Int[Array, ""]  # with a gradient
     scale: Float[Array, ""]  # of λ_0
-    lengths: Float[Array, " candidates"]
-    squares: Float[Array, " candidates"]  # running means of the mean squares of the gradients
-    directions: tuple[PyTree, ...]  # of the last round
+    lengths: Float[Array, " directions"]
+    squares: Float[Array, " directions"]  # running means of the mean squares of the gradients
+    mean: PyTree  # running mean of the last candidate, not yet divided by the sum of its weights
+    directions: tuple[PyTree, ...]  # of the last round: a candidate each, and the running mean
     before: PyTree  # λ of the last round
     average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
 
 
 def adaptive_steps(
-    length: Number = 3e-2, *, candidates: int = 1, adaptation: Number = 0.02, memory: Number = 0.999
+    length: Number = 3e-2,
+    *,
+    candidates: int = 1,
+    averaging: int = 16,
+    adaptation: Number = 0.02,
+    memory: Number = 0.999,
 ) -> optax.GradientTransformationExtraArgs:
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 
@@ -45,8 +53,14 @@ def adaptive_steps(
     uncorrelated, which is what an optimal filter does. (Rates learnt from successive gradients: Almeida, Langlois,
     Amaral and Plakhov, 1998; Baydin et al., 2018.)
 
+    One more direction is the running mean of the last candidate, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
+    (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
+    delayed, as every mean of stored gradients is; its length is learnt like the others, so it is used where it helps.
+
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
-    running root mean square of their entries. Moves are those that were really made, after the projection.
+    running root mean square of their entries. Moves are those that were really made, after the projection. None is
+    longer than 0.3 times ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened, and the
+    lengths with it.
 
     **Arguments:**
 
@@ -54,7 +68,8 @@ def adaptive_steps(
       less where λ has more than ten coordinates, so that the move as a whole is no longer. All coordinates share one
       length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
-    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 0.3/√(1 + t).
+    - `averaging`: a, in rounds. With 1 there is no running mean.
+    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 1/√(1 + t).
     - `memory`: share of the old mean in the running mean of squares.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
@@ -62,8 +77,12 @@ def adaptive_steps(
     """
     checks.require_range(length, "length", 0.0, open_low=True)
     checks.require_integer(candidates, "candidates", 1)
+    checks.require_integer(averaging, "averaging", 1)
     checks.require_range(adaptation, "adaptation", 0.0)
     checks.require_range(memory, "memory", 0.0, 1.0)
+    planned = candidates  # in `update` the word means the gradients themselves
+    is_averaged = averaging > 1
+    shares = [(1 - SHARE * is_averaged) / planned] * planned + [SHARE] * is_averaged
 
     def init(params: PyTree) -> AdaptiveState:
         checks.require_floating(params, "params")
@@ -77,9 +96,10 @@ def adaptive_steps(
         return AdaptiveState(
             rounds=jnp.zeros((), jnp.int32),
             scale=scale,
-            lengths=jnp.full(candidates, first / candidates),
-            squares=jnp.zeros(candidates, number),
-            directions=tuple(zeros() for _ in range(candidates)),
+            lengths=first * jnp.asarray(shares, number),
+            squares=jnp.zeros(len(shares), number),
+            mean=zeros(),
+            directions=tuple(zeros() for _ in shares),
             before=jax.tree.map(jnp.array, params),
             average=zeros(),
         )
@@ -97,9 +117,9 @@ def adaptive_steps(
         if params is None:
             raise ValueError("adaptive_steps needs params: call update(updates, state, params), as Online does.")
         gradients = (updates,) if candidates is None else tuple(candidates)
-        if len(gradients) != len(state.directions):
+        if len(gradients) != planned:
             raise ValueError(
-                f"adaptive_steps was made for candidates={len(state.directions)}, but gets {len(gradients)} from the "
+                f"adaptive_steps was made for candidates={planned}, but gets {len(gradients)} from the "
                 f"estimator: write adaptive_steps(candidates={len(gradients)}), and nothing around it that does not "
                 "pass them on, such as optax.MultiSteps."
             )
@@ -113,10 +133,15 @@ def adaptive_steps(
         # A skipped round has gradients of zero; the running means must never see what is not finite.
         usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(own) > 0)
 
+        age = state.rounds.astype(number)
+        mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, gradients[-1])
+        if is_averaged:
+            weights = 1 - (1 - 1 / averaging) ** (age + 1)
+            gradients = (*gradients, _scaled(mean, 1 / weights))
+
         made = _made(state, params)
         cosines = jnp.stack([_cosine(own, direction) for direction in made])
-        age = state.rounds.astype(number)
-        speed = jnp.maximum(jnp.asarray(adaptation, number), 0.3 / jnp.sqrt(1 + age))
+        speed = jnp.maximum(jnp.asarray(adaptation, number), 1 / jnp.sqrt(1 + age))
         lengths = state.lengths * jnp.exp(speed * cosines.astype(number))
         lengths = jnp.clip(lengths, SMALLEST * state.scale, LARGEST * state.scale)
 
@@ -130,8 +155,11 @@ def adaptive_steps(
 
         zeros = optax.tree.zeros_like(params)
         move = _combined(lengths, directions)
+        longest = LONGEST * jnp.maximum(state.scale * _size(params) ** 0.5, norm(params)).astype(number)
+        shorter = longest / jnp.maximum(norm(move).astype(number), longest)
+        move, lengths = _scaled(move, shorter), shorter * lengths
         average = _scaled(move, -1 / jnp.sum(lengths * inverse))
-        following = AdaptiveState(state.rounds + 1, state.scale, lengths, squares, directions, params, average)
+        following = AdaptiveState(state.rounds + 1, state.scale, lengths, squares, mean, directions, params, average)
         idle = state._replace(directions=tuple(zeros for _ in directions), before=params, average=zeros)
         return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
 

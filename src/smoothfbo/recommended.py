@@ -28,8 +28,8 @@ def smooth_fbo(
     *,
     adjoint: Any = None,
     project: Callable[[PyTree], PyTree] | None = None,
-    window: int = 16,
-    damping: Number = 1.0,
+    window: int = 20,
+    damping: Number = 0.2,
     correction: AbstractCorrection | None = None,
     length: Number = 3e-2,
 ) -> Online:
@@ -37,10 +37,10 @@ def smooth_fbo(
 
     It is a composition of the library's parts, and can be taken apart:
 
-        own = Functional(inner.damped(1.0), adjoint.damped(1.0))
-        Online(problem, Replayed(Functional(inner, adjoint), 16, own=own), adaptive_steps(candidates=2), project)
+        own = Functional(inner.damped(0.2), adjoint.damped(0.2))
+        Online(problem, Replayed(Functional(inner, adjoint), 20, own=own), adaptive_steps(candidates=2), project)
 
-    In every round inner and adjoint function are fitted at the current λ on the data of the last 16 rounds. This is the
+    In every round inner and adjoint function are fitted at the current λ on the data of the last 20 rounds. This is the
     prior of a second fit, on the round's own data, from which the hypergradient is formed. λ moves along it and along
     the gradient of the round's outer samples, by lengths that are learnt from what the new round says about the last
     move (see `adaptive_steps`). So the newest round has its full weight, and the noise of few samples does not: the fit

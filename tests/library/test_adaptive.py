@@ -12,10 +12,18 @@ from smoothfbo.testbeds import DriftingCosine
 ROUNDS = 40
 
 
-def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.999):
+def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.999, averaging=16):
     """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
     outer, count = np.array(start), gradients.shape[1]
-    lengths = np.full(count, length * max(1, np.sqrt(np.mean(outer**2))) / count)
+    scale = max(1, np.sqrt(np.mean(outer**2)))
+    shares = np.full(count, 1 / count)
+    if averaging > 1:
+        weights = (1 - 1 / averaging) ** np.arange(ROUNDS)
+        means = [weights[: t + 1][::-1] @ gradients[: t + 1, -1] / weights[: t + 1].sum() for t in range(ROUNDS)]
+        gradients = np.concatenate([gradients, np.array(means)[:, None]], axis=1)
+        shares = np.append(0.9 * shares, 0.1)
+        count += 1
+    lengths = length * scale * shares
     squares, directions, made = np.zeros(count), None, None
     path = [outer]
     for t, candidates in enumerate(gradients):
@@ -24,10 +32,12 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
                 d = directions[k] * made
                 size = np.linalg.norm(candidates[0]) * np.linalg.norm(d)
                 if size > 0:
-                    speed = max(adaptation, 0.3 / np.sqrt(1 + t))
+                    speed = max(adaptation, 1 / np.sqrt(1 + t))
                     lengths[k] *= np.exp(speed * -(candidates[0] @ d) / size)
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
+        longest = 0.3 * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
+        lengths = lengths * min(1, longest / np.linalg.norm(lengths @ directions))
         move = lengths @ directions
         following = project(outer + move)
         made = np.clip((following - outer) / move, 0, 1)
@@ -57,14 +67,15 @@ def draw(seed=0, count=3, size=4):
     return common + generator.normal(size=(ROUNDS, count, size))
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_the_recursion(count):
+@pytest.mark.parametrize(("count", "averaging", "length"), [(1, 1, 3e-2), (3, 1, 3e-2), (1, 16, 1.0), (3, 4, 3e-2)])
+def test_the_recursion(count, averaging, length):
     gradients, start = draw(count=count), [0.1, -3.0, 2.0, 5.0]
-    expected, lengths = reference(gradients, start, lambda outer: np.maximum(outer, -3.01))
-    path, state = moved(gradients, start, lambda outer: jnp.maximum(outer, -3.01))
+    options = {"averaging": averaging, "length": length}
+    expected, lengths = reference(gradients, start, lambda outer: np.maximum(outer, -3.01), **options)
+    path, state = moved(gradients, start, lambda outer: jnp.maximum(outer, -3.01), **options)
     np.testing.assert_allclose(path, expected, rtol=1e-10)
     np.testing.assert_allclose(state.lengths, lengths, rtol=1e-10)
-    assert np.ptp(np.log(lengths)) > 0.01 or count == 1
+    assert np.ptp(np.log(lengths)) > 0.01 or count == averaging == 1
     assert np.any(expected == -3.01)  # the projection was met
 
 
@@ -85,6 +96,40 @@ def test_the_first_move_is_no_longer_for_many_coordinates():
     gradients = np.random.default_rng(0).normal(size=(1, 1, 1000))
     path, _ = moved(gradients, np.zeros(1000))
     np.testing.assert_allclose(np.linalg.norm(path[1]), 0.03 * np.sqrt(10), rtol=1e-9)
+
+
+def test_no_move_is_longer_than_a_share_of_the_outer_variable():
+    """A gradient a thousand times as large as those before moves λ by 0.3 of its size."""
+    gradients = draw()
+    gradients[20] *= 1e3
+    path, _ = moved(gradients, np.full(4, 2.0))
+    moves = np.linalg.norm(np.diff(path, axis=0), axis=1)
+    bounds = 0.3 * np.maximum(2.0 * np.sqrt(4), np.linalg.norm(path[:-1], axis=1))
+    assert (moves <= bounds * (1 + 1e-9)).all()
+    np.testing.assert_allclose(moves[20], bounds[20])
+
+
+def test_a_running_mean_is_used_where_it_helps():
+    """The best answer moves steadily: with the mean as velocity λ lags less than without."""
+    generator = np.random.default_rng(1)
+    noise = jnp.asarray(generator.normal(size=(8, 400, 2)))
+
+    def lag(averaging, noise):
+        steps = sf.adaptive_steps(averaging=averaging)
+
+        def one(carry, inputs):
+            outer, state = carry
+            t, error = inputs
+            best = 0.1 * t * jnp.ones(2)
+            change, state = steps.update(outer - best + error, state, outer)
+            return (outer + change, state), jnp.sum((outer - best) ** 2)
+
+        start = jnp.zeros(2)
+        _, squares = jax.lax.scan(one, (start, steps.init(start)), (jnp.arange(400.0), noise))
+        return jnp.mean(squares[200:])
+
+    without, helped = (np.mean(jax.jit(jax.vmap(lambda n, a=a: lag(a, n)))(noise)) for a in (1, 16))
+    assert helped < 0.9 * without, (helped, without)
 
 
 def test_skipped_rounds_change_nothing():
@@ -155,7 +200,7 @@ def test_candidates_come_from_replay_through_the_loop(key):
 
 @pytest.mark.usefixtures("as_users_call")
 def test_bad_options():
-    for options in ({"length": 0.0}, {"adaptation": -1.0}, {"memory": 1.5}, {"candidates": 0}):
+    for options in ({"length": 0.0}, {"adaptation": -1.0}, {"memory": 1.5}, {"candidates": 0}, {"averaging": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             sf.adaptive_steps(**options)
     steps = sf.adaptive_steps()
