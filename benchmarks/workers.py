@@ -1,6 +1,7 @@
 """How much faster several workers are, and whether a small model of the cost knew it before.
 
-    python -m benchmarks --only workers
+    python -m benchmarks --only workers            # about 2 minutes on two cores that do nothing else
+    python -m benchmarks.workers                   # the stored result as the table of docs/how-to/scaling.md
 
 FBO on the regression, in blocks of four lanes, by one, two and three local processes. Three short runs with one worker
 give the constants of the model in `smoothfbo.harness.costs`: a until the first worker is ready, c for each block, q for
@@ -88,3 +89,17 @@ def charts(result: measure.Result) -> list[Chart]:
         for name, name_of, colour in (("measured", "seconds", PALETTE[0]), ("predicted", "predicted", PALETTE[1]))
     ]
     return [Chart("workers", "Workers", "FBO on the regression.", "workers", "seconds", lines)]
+
+
+def table(result: measure.Result) -> list[str]:
+    """Lines of Markdown."""
+    cases = [case for case in result.cases if case["part"] == "workers"]
+    lines = ["| workers | seconds | predicted | speed over one worker |", "|---:|---:|---:|---:|"]
+    for case in cases:
+        speed = cases[0]["seconds"] / case["seconds"]
+        lines.append(f"| {case['workers']} | {case['seconds']:.0f} | {case['predicted']:.0f} | {speed:.2f} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(table(measure.read("workers"))))

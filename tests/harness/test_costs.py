@@ -1,6 +1,7 @@
 """The model of the cost against what was measured: some stored figures give its numbers, it predicts the others."""
 
 import json
+import sys
 from pathlib import Path
 
 import jax
@@ -8,6 +9,9 @@ import numpy as np
 import pytest
 from stored_results import missing
 
+sys.path.append(str(Path(__file__).parents[2]))  # the benchmarks are no part of the package
+
+from benchmarks import measure, workers
 from smoothfbo.harness import checkpoints
 from smoothfbo.harness.costs import Costs, Device, Layout, bytes_of, seconds
 
@@ -82,6 +86,7 @@ def test_workers_of_one_machine():
         pytest.skip("python -m benchmarks --only workers was not stored")
     for case in cases("workers", part="workers"):
         close(case["predicted"], case["seconds"])
+    assert not missing(PAGE, " ".join(workers.table(measure.read("workers"))))
 
 
 def test_the_formula_by_hand():
