@@ -178,11 +178,7 @@ def norm(tree: PyTree) -> Float[Array, ""]:
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    by_shape: dict[tuple[int, ...], Array] = {}
-    for leaf in jax.tree.leaves(tree):  # of one shape together: a reduction is several kernels
-        finite = jnp.isfinite(leaf)
-        by_shape[finite.shape] = by_shape.get(finite.shape, True) & finite
-    return jnp.all(jnp.asarray([jnp.all(finite) for finite in by_shape.values()], bool))
+    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
 
 
 def ratio(numerator: Float[Array, ""], denominator: Float[Array, ""]) -> Float[Array, ""]:

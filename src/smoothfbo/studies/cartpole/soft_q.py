@@ -10,7 +10,6 @@ optimisers, windows and checks then handle a single array, which is what a step 
 
 import math
 from abc import abstractmethod
-from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -118,10 +117,9 @@ class QNetworks(eqx.Module):
         temperature: Number,
     ) -> Float[Array, "*samples"]:
         """V̄(s) = α log Σ_a exp(min_k Q_k(s, a) / α), of one observation or of many as columns."""
-        values = reduce(jnp.minimum, self.values(parameters, observation))
+        values = jnp.min(self.values(parameters, observation), axis=0)
         alpha = jnp.asarray(temperature, values.dtype)
-        # Pair by pair: XLA makes one kernel of element-wise operations, and several of reductions over two numbers.
-        return alpha * reduce(jnp.logaddexp, values / alpha)
+        return alpha * jax.nn.logsumexp(values / alpha, axis=0)
 
 
 class WorldModel(eqx.Module):
