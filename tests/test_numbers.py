@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from stored_results import RESULTS, stored, text_of
+from stored_results import DOCS, RESULTS, stored, text_of
 
 from smoothfbo.harness.methods import find
 
@@ -86,6 +86,14 @@ def test_what_the_arena_says_of_the_recommended_method():
     run = stored("arena_full")["runs"]["full"]
     assert f"$ {run['command']} " in page
     assert f"{run['cpu_seconds'] / 60:.0f} core-minutes. That is {run['cpu_seconds'] / 120:.0f} minutes on two" in page
+
+
+def test_what_the_readme_says_of_the_arena():
+    result = stored("arena_full")
+    tied = [row for row in result["untuned"] if row["to_best_tuned"]["low"] <= 1]
+    words = " ".join((DOCS.parent / "README.md").read_text().split())
+    assert f"where {len(result['standings'])} online bilevel methods meet" in words
+    assert f"on {len(tied)} of {len(result['untuned'])} problems" in words
 
 
 def test_what_the_arena_says_of_the_repetition():
