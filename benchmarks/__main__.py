@@ -15,7 +15,7 @@ import time
 
 from benchmarks import measure
 
-NAMES = ("study", "hypergradients", "functional", "smoothing", "scaling", "loop", "recommended", "workers")
+NAMES = ("study", "hypergradients", "functional", "smoothing", "scaling", "loop", "readme", "recommended", "workers")
 
 
 def run_one(name: str, quick: bool) -> None:

@@ -119,6 +119,11 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": cores(), "python": platform.python_version(), "packages": versions}
 
 
+def commit() -> str | None:
+    """Of the code that was measured: results that were stored just before do not make it another."""
+    return commit_of_source(ignoring="benchmarks/results")
+
+
 def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
@@ -127,7 +132,7 @@ def write(name: str, result: Result, *, command: str, seconds: float) -> Path:
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(seconds, 1),
         "version": __version__,
-        "commit": commit_of_source(),
+        "commit": commit(),
         "machine": machine(),
         "ratios": [{**asdict(line), "met": line.met} for line in result.ratios],
         "cases": list(result.cases),

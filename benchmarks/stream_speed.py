@@ -54,7 +54,7 @@ def main() -> None:
     print(json.dumps(figures, indent=2))
     if arguments.out is not None:
         command = f"python -m benchmarks.stream_speed --rows {arguments.rows}"
-        head = {"command": command, "commit": measure.commit_of_source(), "machine": measure.machine()}
+        head = {"command": command, "commit": measure.commit(), "machine": measure.machine()}
         arguments.out.write_text(json.dumps(head | figures, indent=2) + "\n")
 
 

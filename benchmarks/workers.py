@@ -1,50 +1,31 @@
 """How much faster several workers are, and whether a small model of the cost knew it before.
 
-    python -m benchmarks --only workers
+    python -m benchmarks --only workers            # about 2 minutes on two cores that do nothing else
+    python -m benchmarks.workers                   # the stored result as the table of docs/how-to/scaling.md
 
-FBO on the regression, in blocks of four lanes, by one, two and three local processes. On K cores, with W workers and B
-blocks of n lanes each, R rounds take
-
-    T(W) = a + ⌈B/W⌉ · max(1, W/K) · (c + n·R·e) + B·n·R·m
-
-seconds: a until the first worker is ready, c for each block (tracing, a compiled program from the cache), e for a round
-of a lane on one core, and m for measuring it afterwards, in the driver. Three short runs with one worker give a, c, e
-and m; the long runs are then predicted.
+FBO on the regression, in blocks of four lanes, by one, two and three local processes. Three short runs with one worker
+give the constants of the model in `smoothfbo.harness.costs`: a until the first worker is ready, c for each block, q for
+a round of a lane (p = 0), and m for measuring afterwards, in the driver. The long runs are then predicted.
 """
 
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import measure
 from smoothfbo.harness.charts import PALETTE, Chart, Series
 from smoothfbo.harness.console import cores, start_jax
+from smoothfbo.harness.costs import Costs, Device, Layout
+from smoothfbo.harness.costs import seconds as predict
 from smoothfbo.harness.study import Progress, Run
 
 BLOCK = 4  # lanes
 SHORT = ((1, 100), (1, 2_000), (3, 100))  # blocks and rounds of the runs that give the constants
-LONG = (6, 4_000)
+LONG = (6, 2_000)
 QUICK = (2, 500)
 WORKERS = (1, 2, 3)
-
-
-class Costs(NamedTuple):
-    """The constants of the model, in seconds."""
-
-    start: float  # a
-    block: float  # c
-    round: float  # e
-    measuring: float  # m
-
-
-def predict(costs: Costs, *, lanes: int, rounds: int, blocks: int, workers: int, slots: int) -> float:
-    """Seconds of a run; `slots` is how many workers the machines run at full speed."""
-    turns, slower = -(-blocks // workers), max(1.0, workers / slots)
-    work = costs.block + lanes / blocks * rounds * costs.round
-    return costs.start + turns * slower * work + lanes * rounds * costs.measuring
 
 
 def timed(blocks: int, rounds: int, workers: int) -> tuple[float, float]:
@@ -75,18 +56,19 @@ def calibrate() -> Costs:
         rows.append([1.0, blocks, blocks * BLOCK * rounds])
         parallel.append(before)
         serial.append(after)
-    constants = np.linalg.solve(np.array(rows), np.array(parallel))
-    return Costs(*map(float, constants), measuring=max(serial) / (BLOCK * max(rounds for _, rounds in SHORT)))
+    start, block, lane = map(float, np.linalg.solve(np.array(rows), np.array(parallel)))
+    return Costs(Device(0.0, lane), start, block, max(serial) / (BLOCK * max(rounds for _, rounds in SHORT)))
 
 
 def run(quick: bool) -> measure.Result:
     start_jax(is_driver=True)
     costs = calibrate()
     blocks, rounds = QUICK if quick else LONG
-    lanes, lines, cases = BLOCK * blocks, [], [{"part": "constants", **costs._asdict()}]
+    constants = {"start": costs.start, "block": costs.block, "round": costs.device.lane, "measuring": costs.measuring}
+    lanes, lines, cases = BLOCK * blocks, [], [{"part": "constants", **constants}]
     for workers in WORKERS:
         seconds = sum(timed(blocks, rounds, workers))
-        said = predict(costs, lanes=lanes, rounds=rounds, blocks=blocks, workers=workers, slots=cores())
+        said = predict(costs, Layout(lanes, rounds, blocks, workers, devices=cores(), cores=cores()))
         cases.append({"part": "workers", "workers": workers, "blocks": blocks, "lanes": lanes, "rounds": rounds,
                       "seconds": seconds, "predicted": said})  # fmt: skip
         off = max(said / seconds, seconds / said)
@@ -107,3 +89,17 @@ def charts(result: measure.Result) -> list[Chart]:
         for name, name_of, colour in (("measured", "seconds", PALETTE[0]), ("predicted", "predicted", PALETTE[1]))
     ]
     return [Chart("workers", "Workers", "FBO on the regression.", "workers", "seconds", lines)]
+
+
+def table(result: measure.Result) -> list[str]:
+    """Lines of Markdown."""
+    cases = [case for case in result.cases if case["part"] == "workers"]
+    lines = ["| workers | seconds | predicted | speed over one worker |", "|---:|---:|---:|---:|"]
+    for case in cases:
+        speed = cases[0]["seconds"] / case["seconds"]
+        lines.append(f"| {case['workers']} | {case['seconds']:.0f} | {case['predicted']:.0f} | {speed:.2f} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(table(measure.read("workers"))))

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from benchmarks import hypergradients, ridge, stream_page, study, workers
+from benchmarks import hypergradients, ridge, stream_page, study
 from smoothfbo.harness.methods import find
 from smoothfbo.online import start
 from smoothfbo.studies.cartpole import program as cartpole
@@ -103,13 +103,6 @@ def test_the_study_in_pytorch_computes_what_ours_does(torch_study, key, compiled
 def test_exact_hypergradients_are_those_of_the_library(family):
     problem, values = ridge.make(30)
     assert hypergradients.error(hypergradients.smoothfbo(family, problem), family, values) < 1e-5
-
-
-@pytest.mark.parametrize(("number", "slots", "seconds"), [(1, 2, 57), (2, 2, 33), (3, 2, 45), (4, 2, 33), (4, 4, 21)])
-def test_the_model_of_workers_is_its_formula(number, slots, seconds):
-    """1 + ⌈4/W⌉ · max(1, W/K) · (2 + 2·10/2) + 8·10/10."""
-    costs = workers.Costs(start=1.0, block=2.0, round=0.5, measuring=0.1)
-    assert workers.predict(costs, lanes=8, rounds=10, blocks=4, workers=number, slots=slots) == seconds
 
 
 def test_the_page_of_drifting_tables_says_what_is_stored():

@@ -62,33 +62,48 @@ def test_the_arenas_tables(method):
         assert " | ".join(cells) in page
 
 
+def ratio_cell(value):
+    if value["mean"] is None:
+        return "diverged"
+    return "> 1000" if value["mean"] > 1000 else f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]"
+
+
 def test_what_the_arena_says_of_the_recommended_method():
     rows, page = arena_rows("recommended"), text_of("arena.md")
-
-    def written(value):
-        return f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]"
-
-    for name in ("instruments", "support"):
-        assert rows[name]["to_best"]["mean"] == 1
-        assert rows[name]["equal_time"]["ratio"]["mean"] < 1
-        assert written(rows[name]["to_fbo"]) in page
-    for name in ("sources", "families", "corruption", "cosine"):
-        cells = written(rows[name]["to_best"]), written(rows[name]["to_fbo"]), f"{rows[name]['cost_to_fbo']:.2g}"
-        assert f"| {name} | {' | '.join(cells)} |" in page
+    untuned = stored("arena_full")["untuned"]
+    assert [row["problem"] for row in untuned] == list(ARENA)
+    for row in untuned:
+        name, mine, rival = row["problem"], rows[row["problem"]], row["equal_time"]
+        gap = gap_cell(mine["gap"]) if not mine["diverged"] else f"diverged ({mine['diverged']})"
+        against = f"{ratio_cell(row['to_best_tuned'])} ({find(row['best_tuned']).label})"
+        at_equal_time = f"{ratio_cell(rival['ratio'])} ({find(rival['method']).label})" if rival else "–"
+        cells = (name, gap, against, ratio_cell(mine["to_fbo"]), f"{mine['cost_to_fbo']:.2g}", at_equal_time)
+        assert f"| {' | '.join(cells)} |" in page
+    no_worse = [row["problem"] for row in untuned if (row["to_best_tuned"]["low"] or 2) <= 1]
+    assert f"no worse than the best *tuned* method on {len(no_worse)} of {len(untuned)} problems" in page
     for row in stored("arena_full")["correlations"]:
         assert f"{row['spearman_gap']['mean']:.2f} ({row['problem']})".replace("-", "−") in page
+    run = stored("arena_full")["runs"]["full"]
+    assert f"$ {run['command']} " in page
+    assert f"{run['cpu_seconds'] / 60:.0f} core-minutes. That is {run['cpu_seconds'] / 120:.0f} minutes on two" in page
 
 
-def test_what_the_arena_says_of_the_recommended_method_now():
-    def ratio(entry):
-        return f"{entry['mean']:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]"
+def test_what_the_readme_says_of_the_arena():
+    result = stored("arena_full")
+    tied = [row for row in result["untuned"] if row["to_best_tuned"]["low"] <= 1]
+    words = " ".join((DOCS.parent / "README.md").read_text().split())
+    assert f"where {len(result['standings'])} online bilevel methods meet" in words
+    assert f"on {len(tied)} of {len(result['untuned'])} problems" in words
 
-    for row in stored("arena_recommended")["board"]:
-        gap, to_best = row["gap"], "> 1000" if row["to_best"]["mean"] > 1000 else ratio(row["to_best"])
-        start = f"| {row['problem']} | {gap['mean']:.3g} [{gap['low']:.3g}, {gap['high']:.3g}] | {to_best} ("
-        (line,) = [line for line in (DOCS / "arena.md").read_text().splitlines() if line.startswith(start)]
-        assert line.endswith(f") | {ratio(row['to_fbo'])} |")
-        assert row["diverged"] == 0
+
+def test_what_the_arena_says_of_the_repetition():
+    repeated, page = stored("arena_repeated"), text_of("arena.md")
+    assert len(repeated["untuned"]) == 5
+    for row in repeated["untuned"]:
+        ratio = row["to_best_tuned"]
+        assert f"| {row['problem']} | {ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] (" in page
+        assert ratio["low"] < 1  # no worse than the best tuned method
+    assert repeated["runs"]["repeated"]["command"] in page
 
 
 def test_the_arenas_map():
@@ -99,5 +114,11 @@ def test_the_arenas_map():
         both = (cells[noise, period, method] for method in ("smooth-fbo", "recommended"))
         texts = (f"{r['mean']:.2f}{'' if r['low'] <= 1 <= r['high'] else '*'}" for r in both)
         assert f"| {noise:g} | {period:g} | {' | '.join(texts)} |" in text_of("arena.md")
-    pays = [ratio["high"] < 1 for (_, _, method), ratio in cells.items() if method == "smooth-fbo"]
-    assert (sum(pays), len(pays)) == (1, 16)
+    pays = [
+        sum(ratio["high"] < 1 for (_, _, name), ratio in cells.items() if name == method)
+        for method in ("smooth-fbo", "recommended")
+    ]
+    number = len(cells) // 2
+    assert f"pays at {pays[0]} of {number} places of noise and speed, the recommended method at {pays[1]}." in text_of(
+        "arena.md"
+    )

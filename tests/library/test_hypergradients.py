@@ -527,6 +527,12 @@ def test_newton_steps_solve_logistic_regression(key):
     difference = (solved(outer + step)[0].outer_loss - solved(outer - step)[0].outer_loss) / (2 * step)
     np.testing.assert_allclose(result.gradient, difference, rtol=1e-7)
 
+    def operations(steps):
+        made = sf.Functional(sf.Linear(phi, ridge=0.1), sf.Linear(phi, ridge=0.1, steps=steps))
+        return len(jax.make_jaxpr(lambda outer: made(problem, outer, state, data, key))(outer).eqns)
+
+    assert operations(8) == operations(1)  # the adjoint's objective is quadratic: one step solves it
+
 
 def test_oracle_passes_the_users_gradient(key):
     oracle = sf.Oracle(

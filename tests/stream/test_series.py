@@ -1,6 +1,7 @@
 """Many series in one table: each as if it were alone, in any order and any portions; killed and taken up again."""
 
 import json
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ import pytest
 from smoothfbo import cli
 from smoothfbo.algebra import where_needed
 from smoothfbo.errors import UsageError
+from smoothfbo.harness.study import Run
+from smoothfbo.harness.workers.process import attempt
 from smoothfbo.stream import folder as stream_folder
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.groups import pipeline
@@ -23,6 +26,7 @@ from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.pipeline import run_stream
 from smoothfbo.stream.rows import Rows
+from smoothfbo.stream.run import execute
 from smoothfbo.stream.segments import fill_forward, join, segments_of
 
 # One learner for all tests, so that its two programs compile once: three features (x, a lag, another lag), blocks of 8.
@@ -226,6 +230,91 @@ def test_killed_it_resumes_to_the_same_bits_and_a_state_goes_on_with_new_rows(tm
     capsys.readouterr()
     assert stream(tmp_path / "three.csv", "--state", tmp_path / "model.state", "--out", tmp_path / "three") == 2
     assert "is the state of many series, but --by is not given." in capsys.readouterr().err
+
+
+class Here:
+    """Workers in this process; the shares of series that are asked for, in turn."""
+
+    request, notes, devices, block = "here", (), ["here"], None
+
+    def __init__(self, configuration, blocks):
+        self.configuration, self.blocks, self.asked = configuration, blocks, []
+
+    @contextmanager
+    def open(self, folder):
+        self.folder = folder
+        yield self
+
+    def submit(self, block):
+        self.asked.append(block)
+        return len(self.asked) - 1
+
+    def wait(self, pending, seconds):
+        block = self.asked[pending[0]]
+        run = Run(self.configuration, self.folder, "", lambda progress: None, block=block)
+        return [(pending[0], attempt(lambda: execute(run)))]
+
+
+def test_shares_of_the_series_come_to_what_all_of_them_come_to(tmp_path, monkeypatch):
+    """Five shares of four series, so that one or more have none; one share crashes and goes on from its snapshot."""
+    monkeypatch.setattr(stream_folder, "SNAPSHOT_SHARE", 1e9)
+    monkeypatch.setattr(pipeline, "PIECE", 40)
+    monkeypatch.setattr(pipeline, "FIRST_PIECE", 20)
+    monkeypatch.setattr(ChangeDetectors, "update", lambda detectors, slots, memory, losses: 0 * slots)  # in every block
+    frame = frame_of(4, 60)
+    frame.loc[frame["hour"] >= 58, "y"] = np.nan
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    configuration = config(tmp_path / "all.csv", by=("shop", "item"))
+    results, pieces = {}, {}
+    for name, workers in (("one", None), ("five", Here(configuration, 5)), ("crashed", Here(configuration, 5))):
+        calls, process = [], pipeline._process
+
+        def watched(session, piece, sink, name=name, calls=calls, process=process):
+            calls.append(piece)
+            if name == "crashed" and len(calls) == 3:
+                raise OSError("gone")
+            return process(session, piece, sink)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline, "_process", watched)
+            run = Run(configuration, tmp_path / name, "", lambda progress: None, workers=workers)
+            execute(run)
+        pieces[name] = len(calls)
+        execute(run)  # nothing is left to run
+        results[name] = contents(tmp_path / name)
+        assert not (tmp_path / name / "progress").exists()
+    assert pieces["crashed"] == pieces["five"] + 1  # nothing but the piece that was lost is done again
+    (one, tables), (five, others) = results["one"], results["five"]
+    assert results["crashed"][0] == five
+    for name in tables:
+        pd.testing.assert_frame_equal(results["crashed"][1][name], others[name], check_exact=True)
+        order = {"predictions": ["row"], "changes": ["row", "seen_in_block"], "blocks": ["shop", "block"]}
+        order = order.get(name, ["shop"])
+        alike = (each[name].sort_values(order, ignore_index=True) for each in (tables, others))
+        pd.testing.assert_frame_equal(*alike, rtol=1e-9)
+    series, parts = one.pop("series"), five.pop("series")
+    for name in ("errors", "absolute_errors", "coverage"):
+        np.testing.assert_allclose([*one.pop(name).values()], [*five.pop(name).values()], rtol=1e-9)
+    assert five.pop("ratio_to_best_reference") == pytest.approx(one.pop("ratio_to_best_reference"), rel=1e-9)
+    assert one == five
+    assert (series["count"], series["changes"]) == (parts["count"], parts["changes"]) == (4, len(tables["changes"]))
+    assert parts["ratios"] == pytest.approx(series["ratios"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": ()}, "`workers` share the series of a table: name the columns that tell them apart with `by`"),
+        ({"state": "s"}, "`state` is one file, which `workers` cannot share"),
+    ],
+)
+def test_what_workers_cannot_share_is_refused(tmp_path, options, message):
+    frame_of(2, 20).to_csv(tmp_path / "all.csv", index=False)
+    configuration = config(tmp_path / "all.csv", **{"by": ("shop",), **options})
+    run = Run(configuration, tmp_path / "run", "", lambda progress: None, workers=Here(configuration, 2))
+    with pytest.raises(UsageError, match=message):
+        execute(run)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from smoothfbo.harness import chunks, runner
 from smoothfbo.harness.methods import is_known
 from smoothfbo.harness.statistics import rank_intervals, ratio_of_means
 from smoothfbo.harness.study import Program, Run
-from smoothfbo.studies.arena import ArenaMethod, contestants, costs, leaderboard, plugins, report, trials
+from smoothfbo.studies.arena import ArenaMethod, contestants, costs, knobs, leaderboard, plugins, report, trials
 from smoothfbo.studies.arena.config import PRESETS, ArenaConfig
 from smoothfbo.studies.arena.costs import timed
 from smoothfbo.studies.arena.drift_map import cells
@@ -34,7 +34,7 @@ from smoothfbo.studies.arena.plugins import Failure, Plugin
 from smoothfbo.studies.arena.problems import PROBLEMS
 from smoothfbo.studies.arena.program import fresh_programs, programs, run_key, with_length
 from smoothfbo.studies.arena.references import constants, smallest
-from smoothfbo.studies.arena.tables import equal_time
+from smoothfbo.studies.arena.tables import board_table, equal_time, untuned_table
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "arena_plugin.py"
 SMALL = ArenaConfig(
@@ -98,6 +98,8 @@ def test_ratios_of_means_are_paired():
     ratio = ratio_of_means(ours, theirs)
     np.testing.assert_allclose([ratio["mean"], ratio["low"], ratio["high"]], 0.5)  # no spread, if pairs stay together
     assert ratio_of_means([1.0, np.inf], [1.0, 1.0])["mean"] is None
+    assert ratio_of_means([3.0, 1.0], [0.0, 2.0])["mean"] == 2.0  # a seed without a gap is a result
+    assert ratio_of_means([1.0, 1.0], [0.0, 0.0])["mean"] is None
 
 
 def test_every_method_tries_as_many_settings():
@@ -262,6 +264,75 @@ def test_costs_are_those_of_the_fresh_seeds(tmp_path):
     assert costs.read(tmp_path) == {"p/fbo/1": 5 / 10}
 
 
+def test_what_is_not_tuned_is_set_against_the_best_that_is():
+    """Not against itself, nor against references; the ratio is paired."""
+    gaps = {"mine": 1.0, "fbo": 3.0, "aid": 2.0, "exact": 0.1}
+    lanes = pd.concat([frame([gap, 3 * gap, gap], list(SMALL.fresh), method=name) for name, gap in gaps.items()])
+    board = leaderboard.judge(SMALL, lanes, ["mine", "fbo", "aid"])
+    (found,) = leaderboard.against_tuned(SMALL, lanes, board, ["mine"])
+    assert (found["method"], found["best_tuned"]) == ("mine", "aid")
+    ratio = found["to_best_tuned"]
+    np.testing.assert_allclose([ratio["mean"], ratio["low"], ratio["high"]], 0.5)
+    summary = {
+        "methods": [{"name": name, "label": name} for name in gaps],
+        "problems": [{"name": "p", "label": "p"}],
+        "board": [{"problem": "p", **row} for row in board],
+        "untuned": [{"problem": "p", **found}],
+    }
+    table = untuned_table(summary, lanes.assign(problem="p"), {"p": {"mine": 2.0, "fbo": 1.0, "aid": 5.0}})
+    (row,) = table.rows
+    assert row[1].text == "0.5 [0.5, 0.5] of aid"
+    assert row[3].text == "0.333 [0.333, 0.333] of fbo"  # aid costs more
+    assert untuned_table(summary | {"untuned": []}, lanes, {}) is None
+
+
+# Knobs
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_every_problem_has_every_kind_of_drift(problem):
+    """With a period of 40 rounds, s_t = t/40 (smooth), ⌊t/10⌋/4 in the calm rounds of bursts, constant for ten rounds
+    between jumps, and 0 at the start of a walk: the truth of one kind is that of another in another round."""
+    assert list(problem.knobs) == ["noise", "dimension", "drift", "period"]
+    rounds, seed = jnp.asarray([0, 5, 10, 15, 18, 25]), jnp.uint32(3)
+
+    def truths(rounds):
+        def truth(kind):
+            (changed,) = knobs.turned([problem], [f"drift={kind}", "period=40"])
+            bed = changed.testbed(seed)
+            if problem.name == "corruption":  # whose objective takes long to compile
+                return jax.vmap(lambda round: jnp.sum(bed.best(round) * 1.5 ** jnp.arange(5.0)))(rounds)
+            outer = bed.project(jax.tree.map(lambda leaf: leaf + 0.3 * jnp.arange(leaf.size * 1.0).reshape(leaf.shape),
+                                             bed.initial()))  # fmt: skip
+            return jax.vmap(bed.objective, in_axes=(0, None))(rounds, outer)
+
+        return [truth(kind) for kind in ("smooth", "bursts", "jumps", "walk")]
+
+    smooth, bursts, jumps, walk = map(np.asarray, jax.jit(truths)(rounds))
+    has_memory = problem.name in ("regression", "decay")  # the truth of a round is that of the last ones as well
+    same = {"rtol": 1e-4, "atol": 1e-6}
+    if not has_memory:
+        np.testing.assert_allclose(bursts[[0, 1, 2, 3]], smooth[[0, 0, 2, 2]], **same)
+        np.testing.assert_allclose(jumps[[0, 2, 2]], jumps[[1, 3, 4]], **same)
+        np.testing.assert_allclose(walk[0], smooth[0], **same)
+    else:
+        np.testing.assert_allclose(bursts[[1, 3]], jumps[[1, 3]], **same)  # at rest for longer than the memory
+    for other in (bursts, jumps, walk):
+        assert np.abs(other - smooth).max() > 1e-4
+    assert np.ptp(jumps) + np.ptp(walk) > 1e-4
+
+
+def test_knobs_change_the_size_and_the_noise():
+    for problem in PROBLEMS:
+        (changed,) = knobs.turned([problem], ["dimension=7", f"{problem.name}.noise=0.5"])
+        assert (changed.knobs["dimension"], changed.knobs["noise"]) == (7, 0.5)
+        bed = jax.eval_shape(changed.testbed, jnp.uint32(0))
+        assert problem.name == "corruption" or bed.noise.shape == ()
+        size = jax.eval_shape(lambda problem=changed: problem.testbed(jnp.uint32(0)).initial()).size
+        assert size == {"decay": 1, "families": 15}.get(problem.name, 7)
+    assert PROBLEMS[-1].testbed(jnp.uint32(0), noise=0.9).noise == 0.9  # as a lane of the map has it
+
+
 # Lanes
 
 
@@ -309,6 +380,10 @@ def test_references_are_the_best_of_every_round_and_the_best_constant(players):
     centre = np.exp(1j * angles).mean()
     np.testing.assert_allclose(
         halves.mean(axis=1), 0.09 + np.mean(np.abs(np.exp(1j * angles) - centre) ** 2), rtol=1e-3
+    )
+    late = np.exp(2j * np.pi * rounds[8:] / 300)  # and of the second half alone
+    np.testing.assert_allclose(
+        found.late[:, 8:].mean(axis=1), 0.09 + np.mean(np.abs(late - late.mean()) ** 2), rtol=1e-3
     )
 
 
@@ -431,7 +506,12 @@ def test_what_failed_does_not_play_and_is_on_the_page(players):
     failed = dataclasses.replace(players, failures=(Failure("mine.py", "METHOD momentum", "no", "target", "momentum"),))
     assert ("target", "momentum") not in {(problem.name, method.name) for problem, method in failed.pairs()}
     found = study(SMALL, failed)
-    assert found.summarise.args[1]["failures"] == ["mine.py, METHOD momentum on target: no"]
+    known = found.summarise.args[1]
+    assert known["failures"] == ["mine.py, METHOD momentum on target: no"]
+    lanes = pd.concat([frame([1.0] * 3, list(SMALL.fresh), method=name, problem="target") for name in ("fbo", "exact")])
+    summary = leaderboard.summarise(SMALL, known, {"lanes": lanes})["summary"]
+    rows = {row[0]: row[2:] for row in board_table(summary).rows}
+    assert [cell.text for cell in rows["FBO with momentum"]] == ["failed"]
 
 
 @pytest.mark.parametrize(
@@ -443,6 +523,16 @@ def test_what_failed_does_not_play_and_is_on_the_page(players):
         (["--add", "nowhere.py"], "--add nowhere.py cannot be read: No such file or directory."),
         (["--rounds", "50"], "--rounds must be a multiple of 4 × record_every = 40, at least 80, got 50."),
         (["--trials", "3", "--methods", "smooth-fbo"], "--trials must be at least 4, for the 2 windows of smooth-fbo"),
+        (
+            ["--knobs", "noice=1"],
+            "--knobs noice=1: noice is not a knob of a problem of this run, one of noise, dimension",
+        ),
+        (["--knobs", "noice=1"], "period (did you mean noise?)."),
+        (["--knobs", "source.noise=1"], "source is not a problem of this run, one of sources, instruments, families"),
+        (["--knobs", "sources.dimension=2.5"], "--knobs sources.dimension=2.5: 2.5 is not a whole number."),
+        (["--knobs", "drift"], "--knobs must be NAME=VALUE or PROBLEM.NAME=VALUE, got drift."),
+        (["--knobs", "drift=jump"], "got 'jump' (did you mean 'jumps'?)."),
+        (["--knobs", "noise=-1"], "--knobs noise=-1: sources refuses them: noise must be"),
         (["--time-limit", "0"], "--time-limit must be positive and finite, got 0.0."),
         (["--preset", "fast"], "--preset must be one of quick, full, got fast."),
     ],

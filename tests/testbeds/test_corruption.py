@@ -27,7 +27,8 @@ def exact(bed):
 def numpy_solution(bed, outer, corrupted):
     """The expected inner loss, minimised by SciPy; labels as probabilities."""
     x = np.hstack([np.asarray(bed.images)[:150], np.ones((150, 1))])
-    label, group = np.asarray(bed.labels)[:150], np.arange(150) % 3
+    label, group = np.asarray(bed.labels)[:150], np.arange(150) % len(outer)
+    features = x.shape[1]
     rate = 0.8 * corrupted[group]
     q = np.zeros((150, 10))
     q[np.arange(150), label] = 1 - rate
@@ -35,14 +36,15 @@ def numpy_solution(bed, outer, corrupted):
     weight = 1 / (1 + np.exp(-outer[group]))
 
     def loss(flat):
-        logits = x @ flat.reshape(10, 5).T
+        logits = x @ flat.reshape(10, features).T
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         p = exponentials / exponentials.sum(axis=1, keepdims=True)
         value = -np.mean(weight * np.sum(q * np.log(p), axis=1)) + 0.005 * flat @ flat
         return value, ((weight[:, None] * (p - q)).T @ x / 150).ravel() + 0.01 * flat
 
     options = {"gtol": 1e-10, "ftol": 1e-16, "maxiter": 5000}
-    return optimize.minimize(loss, np.zeros(50), jac=True, method="L-BFGS-B", options=options).x.reshape(10, 5)
+    found = optimize.minimize(loss, np.zeros(10 * features), jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(10, features)
 
 
 def numpy_loss(bed, solution, rows):
@@ -68,6 +70,15 @@ def test_objective_and_gradient(bed, exact):
     loss, right = numpy_loss(bed, expected, np.arange(250, 1797))
     np.testing.assert_allclose(bed.test_loss(predictor), loss, rtol=1e-12)
     np.testing.assert_allclose(bed.accuracy(predictor), right.mean(), rtol=1e-12)
+
+
+def test_the_objective_where_whole_newton_steps_diverge():
+    """A group that was trusted is corrupted: Newton's method without a safeguard ends at 15 in place of 1.2."""
+    bed = RotatingCorruption(components=6, training=150, clean=150, batch=32, seed=500)
+    outer, round = np.array([3.0, 3.0, -3.0, -3.0, 3.0]), jnp.asarray(420)
+    solution = numpy_solution(bed, outer, np.asarray(bed.is_corrupted(round)).astype(float))
+    value = jax.jit(lambda: bed.objective(round, jnp.asarray(outer)))()
+    np.testing.assert_allclose(value, numpy_loss(bed, solution, np.arange(150, 300))[0], rtol=1e-6)
 
 
 def test_the_library_finds_the_same_gradient(bed, exact, key):

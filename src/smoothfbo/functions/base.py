@@ -25,6 +25,7 @@ class Term(NamedTuple):
     loss: Callable[[PyTree, PyTree, PyTree], Float[Array, ""]]
     samples: Samples
     is_linear: bool = False  # linear in f(x): its Hessian need not be computed
+    is_quadratic: bool = False  # quadratic in f(x): its Hessian is the same everywhere
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> Float[Array, ""]:
         """For a function of one input."""

@@ -125,7 +125,7 @@ class Linear(AbstractFunction):
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         del key
-        if self.steps == 1:
+        if self.steps == 1 or all(term.is_linear or term.is_quadratic for term in objective):
             return state._replace(params=self._newton(state.params, state.params, objective, None)[0])
         # Far from the solution of a loss that is not quadratic, a whole Newton step may lead farther away.
         params = self._best([state.params, optax.tree.zeros_like(state.params)], state.params, objective, 0.0)

@@ -1,8 +1,8 @@
 """What the command line can do with every entry: run it, resume it, report it. No jax until something runs."""
 
-import re
 import shlex
 import sys
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,11 +11,12 @@ import tyro
 
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import console as screen
-from smoothfbo.harness import folders
+from smoothfbo.harness import folders, remote
 from smoothfbo.harness.requirements import require_known
 from smoothfbo.harness.study import Entry, Run
 from smoothfbo.harness.study import Report as StudyReport
 from smoothfbo.harness.workers.choice import choose
+from smoothfbo.harness.workers.cluster import ClusterWorkers
 
 FLAT = tyro.conf.arg(name="", prefix_name=False)  # options of a part without the part's name in front
 
@@ -24,8 +25,13 @@ FLAT = tyro.conf.arg(name="", prefix_name=False)  # options of a part without th
 class RunOptions:
     """Where the results go."""
 
-    out: Path | None = None
-    """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: out/COMMAND-PRESET."""
+    out: str | None = None
+    """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: out/COMMAND-PRESET. Or an
+    address in an object store, such as s3://bucket/run."""
+
+    workers: str | None = None
+    """Who runs the lanes, or the series of a table: a number of local processes, auto (a running Ray cluster, or Ray on
+    this machine) or ray://HOST:PORT. Nothing: this process, or, for a folder that was begun with workers, the same."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,6 @@ class LaneOptions(RunOptions):
 
     tensorboard: bool = False
     """Also write TensorBoard files, into the folder's tensorboard/."""
-    workers: str | None = None
-    """Who runs the lanes: a number of local processes, auto (a running Ray cluster, or Ray on this machine) or
-    ray://HOST:PORT. Nothing: this process, or, for a folder that was begun with workers, the same again."""
     block: int | None = None
     """With workers: the most lanes that one of them runs at once. Nothing: as few blocks as keep all of them busy."""
 
@@ -71,15 +74,15 @@ def run_parsed(entry: Entry, parsed: Any, command: str) -> int:
         status = entry.without_folder(config)
         if status is not None:
             return status
-    folder = parsed.options.out or entry.default_folder(config, preset)
+    place = parsed.options.out or entry.default_folder(config, preset)
     choices = {each.name: getattr(parsed.options, each.name) for each in fields(parsed.options) if each.name != "out"}
-    return run(entry, config, folder, command, **choices)
+    return run(entry, config, place, command, **choices)
 
 
 def run(
     entry: Entry,
     config: Any,
-    folder: Path,
+    place: str | Path,
     command: str,
     *,
     tensorboard: bool = False,
@@ -87,34 +90,41 @@ def run(
     block: int | None = None,
 ) -> int:
     """Run or resume, with a progress bar, and show what came out; returns the exit status."""
-    if re.match(r"[a-z][a-z0-9+.-]+:/", str(folder)):
-        raise UsageError(f"`out` must be a folder on a disk (local, or shared by all nodes), not the address {folder}.")
-    chosen = choose(workers or folders.stored_workers(folder), block)
-    screen.start_jax(cpu_only=entry.cpu_only, is_driver=chosen is not None)
     console = screen.make_console()
-    was_complete = folders.is_complete(folder)
-    try:
-        with (
-            screen.warnings_as_lines(),
-            screen.progress_bar(console) as show,
-            screen.tensorboard(folder if tensorboard else None) as log,
-        ):
-            entry.execute(Run(config, folder, command, show, log, chosen))
-    except (folders.Stopped, KeyboardInterrupt):
-        print(f"smoothfbo: stopped; resume with: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
-        return 130
-    if was_complete:
-        screen.say(console, f"{folder} holds the finished run of this configuration; nothing was left to run.")
-    report = entry.report()
+    with remote.opened(place) as (folder, mirror):
+        chosen = choose(workers or folders.stored_workers(folder), block, mirror)
+        screen.start_jax(cpu_only=entry.cpu_only, is_driver=chosen is not None)
+        if mirror is not None:
+            mirror.pull_progress(with_checkpoints=not isinstance(chosen, ClusterWorkers))
+        was_complete = folders.is_complete(folder)
+        with nullcontext() if mirror is None else mirror.kept_up():
+            try:
+                with (
+                    screen.warnings_as_lines(),
+                    screen.progress_bar(console) as show,
+                    screen.tensorboard(folder if tensorboard else None) as log,
+                ):
+                    entry.execute(Run(config, folder, command, show, log, chosen))
+            except (folders.Stopped, KeyboardInterrupt):
+                print(f"smoothfbo: stopped; resume with: smoothfbo resume {shlex.quote(str(place))}", file=sys.stderr)
+                return 130
+            if was_complete:
+                text = f"{place} holds the finished run of this configuration; nothing was left to run."
+                screen.say(console, text)
+            return _show(entry.report(), folder, place, console)
+
+
+def _show(report: StudyReport, folder: Path, place: str | Path, console: Any) -> int:
+    """Draw the page and print what came out."""
     with console.status("drawing"):
-        page = _draw(report, folder)
+        page = f"{place}/{_draw(report, folder).relative_to(folder)}"
     for line in report.as_text(folder):
         console.print(line, markup=not isinstance(line, str))  # words may hold anything, tables have colours
-    screen.say(console, f"Page: {page} (figures in {folder}/figures, numbers in summary.json and the tables beside it)")
+    screen.say(console, f"Page: {page} (figures in {place}/figures, numbers in summary.json and the tables beside it)")
     status, line = report.outcome(folder)
     if line is not None:
         print(f"smoothfbo: {line}", file=sys.stderr)
-    return max(status, _tell_missing(folder))
+    return max(status, _tell_missing(folder, place))
 
 
 def _draw(report: StudyReport, folder: Path) -> Path:
@@ -128,13 +138,13 @@ def _draw(report: StudyReport, folder: Path) -> Path:
         raise UsageError(f"{what} ({missing[0]}); to try again: smoothfbo resume {folder}.") from error
 
 
-def _tell_missing(folder: Path) -> int:
+def _tell_missing(folder: Path, place: str | Path) -> int:
     """Lines on what the results do not have, because it failed; 1 if there is anything."""
     missing = folders.read_missing(folder)
     for line in missing:
-        print(f"smoothfbo: missing in {folder}: {line}.", file=sys.stderr)
+        print(f"smoothfbo: missing in {place}: {line}.", file=sys.stderr)
     if missing:
-        print(f"smoothfbo: to try again: smoothfbo resume {shlex.quote(str(folder))}", file=sys.stderr)
+        print(f"smoothfbo: to try again: smoothfbo resume {shlex.quote(str(place))}", file=sys.stderr)
     return int(bool(missing))
 
 
@@ -142,16 +152,17 @@ def _tell_missing(folder: Path) -> int:
 class Resume:
     """Resume a run that was stopped or killed; it ends with the same bits as one that was not."""
 
-    folder: tyro.conf.Positional[Path]
+    folder: tyro.conf.Positional[str]
     """The folder of the run (what was given as --out)."""
     workers: str | None = None
     """For a run that was begun with workers: others than it had."""
 
     def run(self, entries: dict[str, Entry]) -> int:
-        stored = folders.read_description(self.folder, tuple(entries))
+        with remote.opened(self.folder) as (folder, _):
+            stored = folders.read_description(folder, tuple(entries))
+            was_watched = (folder / "tensorboard").exists()
         entry = entries[stored["experiment"]]
         config = folders.configuration(entry.config, stored["config"])
-        was_watched = (self.folder / "tensorboard").exists()
         return run(entry, config, self.folder, stored["command"], tensorboard=was_watched, workers=self.workers)
 
 
@@ -163,29 +174,36 @@ class Report:
     every run gets its own page again.
     """
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    folders: Annotated[tuple[str, ...], tyro.conf.Positional]
     """One folder or several."""
-    out: Path = Path("out/comparison")
+    out: str = "out/comparison"
     """Folder of the comparison, where several runs are given."""
 
     def run(self, entries: dict[str, Entry]) -> int:
         if not self.folders:
             raise UsageError("report needs the folder of a run, or several.")
-        names = {folders.read_description(folder, tuple(entries))["experiment"] for folder in self.folders}
-        for folder in self.folders:
-            if not folders.is_finished(folder):
-                raise UsageError(f"{folder} is not finished: resume it with `smoothfbo resume {folder}`.")
-        if len(names) > 1:
-            raise UsageError(f"only runs of one command can be compared, got {', '.join(sorted(names))}.")
-        console = screen.make_console()
-        for page in self._pages(entries[names.pop()]):
-            screen.say(console, f"Written: {page}")
-        return max(map(_tell_missing, self.folders))
-
-    def _pages(self, entry: Entry) -> list[Path]:
-        report = entry.report()
-        if len(self.folders) > 1 and report.together is not None:
-            return [report.together(self.folders, self.out)]
-        for folder in self.folders if report.refresh is not None else ():
-            report.refresh(folder)  # pyright: ignore[reportOptionalCall]
-        return [_draw(report, folder) for folder in self.folders]
+        with ExitStack() as stack:
+            places = dict.fromkeys(self.folders)
+            here = {place: stack.enter_context(remote.opened(place)) for place in places}
+            names = {folders.read_description(folder, tuple(entries))["experiment"] for folder, _ in here.values()}
+            for place, (folder, _) in here.items():
+                if not folders.is_finished(folder):
+                    raise UsageError(f"{place} is not finished: resume it with `smoothfbo resume {place}`.")
+            if len(names) > 1:
+                raise UsageError(f"only runs of one command can be compared, got {', '.join(sorted(names))}.")
+            report = entries[names.pop()].report()
+            if len(here) > 1 and report.together is not None:
+                here = here | {self.out: stack.enter_context(remote.opened(self.out))}
+                runs = tuple(here[place][0] for place in places)
+                pages = {self.out: report.together(runs, here[self.out][0])}
+            else:
+                for folder, _ in here.values() if report.refresh is not None else ():
+                    report.refresh(folder)  # pyright: ignore[reportOptionalCall]
+                pages = {place: _draw(report, folder) for place, (folder, _) in here.items()}
+            console = screen.make_console()
+            for place, page in pages.items():
+                folder, mirror = here[place]
+                if mirror is not None:
+                    mirror.push(is_last=True)
+                screen.say(console, f"Written: {place}/{page.relative_to(folder)}")
+            return max(_tell_missing(here[place][0], place) for place in places)

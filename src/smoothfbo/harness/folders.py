@@ -157,16 +157,24 @@ def _version(package: str) -> str | None:
         return __version__ if package == "smoothfbo" else None
 
 
-def commit_of_source() -> str | None:
-    """The commit of the source: what SMOOTHFBO_COMMIT says, for copies without their history, or what git says."""
+def commit_of_source(*, ignoring: str | None = None) -> str | None:
+    """The commit of the source: what SMOOTHFBO_COMMIT says, for copies without their history, or what git says.
+
+    It is marked as dirty where files have changed since, but for those in the folder `ignoring`.
+    """
     if stated := os.environ.get("SMOOTHFBO_COMMIT"):
         return stated
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None
     try:
-        call = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        result = subprocess.run(call, capture_output=True, text=True, timeout=10, check=False)
+        git = ["git", "-C", str(source)]
+        places = [".", *([] if ignoring is None else [f":(exclude){ignoring}"])]
+        asked = ([*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no", "--", *places])
+        head, changes = (
+            subprocess.run(call, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+            for call in asked
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return result.stdout.strip() or None if result.returncode == 0 else None
+    return f"{head}-dirty" if changes else head or None

@@ -17,6 +17,7 @@ AXIS = "lanes"
 # Lanes that a CPU core runs side by side. More do not fill its vector units any better, and leave its caches: a chunk
 # of all rounds is done for one block of lanes after the other.
 BLOCK = 16
+ONCE = "xla_backend_optimization_level"  # lowered for what runs once
 
 
 def use_compilation_cache() -> None:
@@ -54,7 +55,7 @@ class SpreadProgram:
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._numbers = self.put(program.numbers)
 
-        def compiled(function: Any, arguments: int, donate: tuple[int, ...] = ()) -> Any:
+        def compiled(function: Any, arguments: int, options: dict[str, Any], donate: tuple[int, ...] = ()) -> Any:
             spec = PartitionSpec(AXIS)
             # check_vma: the lanes' own loops start from constants, which the check takes for replicated values.
             spread = jax.shard_map(
@@ -63,8 +64,9 @@ class SpreadProgram:
             )  # fmt: skip
             return jax.jit(spread, donate_argnums=donate, compiler_options=options or None)
 
-        self._start = compiled(program.start, 1)
-        self._advance = compiled(program.advance, 2, donate=(1,))
+        # The start runs once: where a study saves on compiling, it need not be fast at all.
+        self._start = compiled(program.start, 1, options | ({ONCE: 0} if ONCE in options else {}))
+        self._advance = compiled(program.advance, 2, options, donate=(1,))
 
     def start(self) -> list[PyTree]:
         """The state of every lane before its first round."""

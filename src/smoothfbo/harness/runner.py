@@ -14,10 +14,9 @@ from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.study import Progress, Run, Study
 from smoothfbo.harness.workers.base import Team
 from smoothfbo.harness.workers.blocks import Block, cut, size_for
-from smoothfbo.harness.workers.driver import StopFile, run_blocks
+from smoothfbo.harness.workers.driver import ORPHAN_SECONDS, StopFile, run_blocks
 
 CHOICE = "choice.json"  # in `progress`: what the first programs decided for the sequel
-ORPHAN_SECONDS = 120.0  # that a worker waits for one that had its block before, and has not ended yet
 
 
 def execute(study: Study, run: Run) -> None:
@@ -111,7 +110,7 @@ def _second(study: Study, size: int | None, work: Path) -> list[Block]:
 
 def _lane_rounds(blocks: Sequence[Block]) -> int:
     """Rounds of all lanes together."""
-    return sum(len(block.program.lanes) * block.program.chunks * block.program.chunk for block in blocks)
+    return sum(block.rounds * block.chunks for block in blocks)
 
 
 def _run_here(blocks: Sequence[Block], run: Run, work: Path, done: int, total: int) -> dict[str, str]:

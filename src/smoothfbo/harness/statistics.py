@@ -69,11 +69,15 @@ def bootstrap(samples: list[Any], statistic: Any, *, draws: int = 2_000, seed: i
 
 
 def ratio_of_means(ours: Any, theirs: Any) -> dict[str, Any]:
-    """mean(ours)/mean(theirs) with its 95 % interval by a paired bootstrap over seeds; empty if not all are finite."""
+    """mean(ours)/mean(theirs) with its 95 % interval by a paired bootstrap over seeds.
+
+    Empty if not all are finite, or if theirs are not all ≥ 0 with some above: a ratio would say nothing then.
+    """
     pairs = np.stack([np.asarray(ours, float), np.asarray(theirs, float)], axis=1)
-    if not len(pairs) or not np.isfinite(pairs).all() or not (pairs[:, 1] > 0).all():
+    if not np.isfinite(pairs).all() or (pairs[:, 1] < 0).any() or not (pairs[:, 1] > 0).any():
         return {"mean": None, "low": None, "high": None, "seeds": 0}
-    return bootstrap([pairs], lambda draws: draws[..., 0].mean(axis=1) / draws[..., 1].mean(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):  # draws of zeros alone
+        return bootstrap([pairs], lambda draws: draws[..., 0].mean(axis=1) / draws[..., 1].mean(axis=1))
 
 
 def rank_intervals(values: Any, *, draws: int = 2_000, seed: int = 0) -> list[dict[str, Any]]:

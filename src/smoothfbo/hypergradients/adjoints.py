@@ -136,6 +136,6 @@ def adjoint_objective(problem: Problem, outer: PyTree, predictions: Predictions,
         return inner_product(a, slope)
 
     return (
-        Term(quadratic, data.inner._replace(y=(data.inner.y, predictions.inner))),
+        Term(quadratic, data.inner._replace(y=(data.inner.y, predictions.inner)), is_quadratic=True),
         Term(linear, data.outer._replace(y=slopes), is_linear=True),
     )

@@ -16,6 +16,7 @@ from smoothfbo.stream.charts import label
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import TABLES, StreamFolder
 from smoothfbo.stream.groups import pipeline as series_pipeline
+from smoothfbo.stream.groups import shares
 from smoothfbo.stream.groups.files import save_session as save_series
 from smoothfbo.stream.groups.summary import write_series
 from smoothfbo.stream.pipeline import StreamProgress, best_reference, finish
@@ -30,11 +31,17 @@ def execute(run: Run) -> None:
     `Stopped`, or after a crash; standard input cannot, so there Ctrl-C is the end of the table.
     """
     config, folder = run.config, run.folder
+    if run.block is not None:
+        shares.run_share(run)
+        return
     state = None if config.state is None else Path(config.state)
     check_state(state)
     description = describe(config, run.command)
     is_begun = _holds_this_run(folder, config, description)
-    if is_begun and folders.is_finished(folder):
+    if is_begun and folders.is_complete(folder):
+        return
+    if run.workers is not None:
+        shares.run_shares(run, description)
         return
     how: Any = series_pipeline if config.by else pipeline
     save_to: Any = save_series if config.by else save_session

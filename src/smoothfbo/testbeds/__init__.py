@@ -3,7 +3,7 @@
 from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.corruption import RotatingCorruption
 from smoothfbo.testbeds.cosine import DriftingCosine
-from smoothfbo.testbeds.drift import Bursts, Jumps, RandomWalk, Sinusoidal, Steady, as_drift
+from smoothfbo.testbeds.drift import Bursts, Jumps, RandomWalk, Sinusoidal, Steady, Swinging, as_drift
 from smoothfbo.testbeds.finite import FiniteBilevel
 from smoothfbo.testbeds.instruments import InstrumentalVariables
 from smoothfbo.testbeds.regression import DriftingRegression
@@ -26,5 +26,6 @@ __all__ = [
     "SinusoidFamilies",
     "Sinusoidal",
     "Steady",
+    "Swinging",
     "as_drift",
 ]

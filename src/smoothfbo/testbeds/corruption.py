@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,9 +12,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
 from smoothfbo import checks
-from smoothfbo.algebra import conjugate_gradient
+from smoothfbo.algebra import norm
 from smoothfbo.batching import batched
-from smoothfbo.functions.base import Term, objective_value
+from smoothfbo.functions.base import FunctionState, Term, objective_value
 from smoothfbo.functions.linear import Linear
 from smoothfbo.functions.network import Network
 from smoothfbo.problem import Data, Problem, Samples
@@ -24,7 +25,8 @@ from smoothfbo.types import Number
 
 CLASSES = 10
 LIMIT = 3.0  # of λ: weights between 0.05 and 0.95
-NEWTON_STEPS = 12
+NEWTON_STEPS = 12  # pairs of them, at most
+PRECISION = 100  # roundings: so small a step is none
 
 Predictor = Callable[[Float[Array, " p"]], Float[Array, "10"]]
 
@@ -151,11 +153,26 @@ class RotatingCorruption(AbstractTestbed):
     # The exact answer.
 
     def solution(self, round: Int[Array, ""], outer: Float[Array, " groups"]) -> Float[Array, "10 q"]:
-        """θ_λ = (W, b), by Newton's method on all training data."""
-        family, key = self.linear(steps=1), jax.random.key(0)  # the fit is exact: the key does not matter
+        """θ_λ = (W, b), by Newton's method on all training data, until a step changes nothing any more.
+
+        A whole Newton step may lead away from the solution, for ever; so these are pairs of steps, which `Linear`
+        shortens where they lead up.
+        """
+        family, key = self.linear(steps=2), jax.random.key(0)  # the fit is exact: the key does not matter
         terms = self._population(round, outer)
+
+        def is_moving(carry: tuple[Array, FunctionState, Array]) -> Array:
+            step, state, moved = carry
+            return (step < NEWTON_STEPS) & (moved > PRECISION * jnp.finfo(moved.dtype).eps * norm(state.params))
+
+        def improve(carry: tuple[Array, FunctionState, Array]) -> tuple[Array, FunctionState, Array]:
+            step, state, _ = carry
+            following = family.fit(state, terms, key)
+            return step + 1, following, norm(following.params - state.params)
+
         first = family.init(self.images[0], None, key)
-        return jax.lax.fori_loop(0, NEWTON_STEPS, lambda _, state: family.fit(state, terms, key), first).params
+        start = jnp.zeros((), jnp.int32), first, jnp.asarray(jnp.inf, self.images.dtype)
+        return jax.lax.while_loop(is_moving, improve, start)[1].params
 
     def _population(self, round: Int[Array, ""], outer: Float[Array, " groups"]) -> tuple[Term]:
         """The expectation of the inner loss over training samples and their labels."""
@@ -174,23 +191,33 @@ class RotatingCorruption(AbstractTestbed):
         return (Term(loss, Samples(self.images[: self.training], (weight, probabilities))),)
 
     def objective(self, round: Int[Array, ""], outer: Float[Array, " groups"]) -> Float[Array, ""]:
-        return self._clean_loss(self.solution(round, outer))
+        return _softmax_loss(self.linear().bind(self.solution(round, outer)), self._clean)
 
     def gradient(self, round: Int[Array, ""], outer: Float[Array, " groups"]) -> Float[Array, " groups"]:
-        """−∂_λ ⟨∇_θ L_in(λ, θ_λ), u⟩ with ∇²_θ L_in u = ∇_θ L_out, by conjugate gradients."""
+        """−∂_λ ⟨∇_θ L_in(λ, θ_λ), u⟩ with ∇²_θ L_in u = ∇_θ L_out: −u minimises ½uᵀ∇²L_in u + uᵀ∇L_out."""
         family, params = self.linear(), self.solution(round, outer)
+        terms, clean = self._population(round, outer), self._clean
+        predictor = family.bind(params)
+        slopes = jax.vmap(jax.grad(optax.softmax_cross_entropy_with_integer_labels))(
+            batched(predictor)(clean.x), clean.y
+        )
 
-        def slope(params: Array, outer: Array) -> Array:
+        def curvature(a: Array, x: Array, known: tuple[Any, Array]) -> Array:
+            y, v = known
+            slope = jax.grad(lambda v: terms[0].loss(v, x, y))
+            return 0.5 * a @ jax.jvp(slope, (v,), (a,))[1]
+
+        samples = terms[0].samples
+        objective = (
+            Term(curvature, samples._replace(y=(samples.y, batched(predictor)(samples.x))), is_quadratic=True),
+            Term(lambda a, x, slope: a @ slope, clean._replace(y=slopes), is_linear=True),  # noqa: ARG005
+        )
+        adjoint = family.fit(family.init(self.images[0], None, jax.random.key(0)), objective, jax.random.key(0)).params
+
+        def slope(outer: Array) -> Array:
             return jax.grad(lambda params: objective_value(family, params, self._population(round, outer)))(params)
 
-        solved, _ = conjugate_gradient(
-            lambda u: jax.jvp(lambda params: slope(params, outer), (params,), (u,))[1],
-            jax.grad(self._clean_loss)(params),
-            jnp.zeros_like(params),
-            tolerance=1e-9,
-            max_steps=params.size,
-        )
-        return -jax.grad(lambda outer: jnp.sum(slope(params, outer) * solved))(outer)
+        return jax.grad(lambda outer: jnp.sum(slope(outer) * adjoint))(outer)
 
     def best(self, round: Int[Array, ""]) -> Float[Array, " groups"]:
         """The corner of Λ with the smallest weights for the corrupted groups and the largest for the others.
@@ -216,9 +243,10 @@ class RotatingCorruption(AbstractTestbed):
         first = self.training + self.clean
         return Samples(self.images[first:], self.labels[first:])
 
-    def _clean_loss(self, params: Float[Array, "10 q"]) -> Float[Array, ""]:
+    @property
+    def _clean(self) -> Samples:
         rows = slice(self.training, self.training + self.clean)
-        return _softmax_loss(self.linear().bind(params), Samples(self.images[rows], self.labels[rows]))
+        return Samples(self.images[rows], self.labels[rows])
 
 
 def _softmax_loss(predictor: Predictor, samples: Samples) -> Float[Array, ""]:

@@ -5,7 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.errors import refuse_keywords
@@ -13,6 +14,7 @@ from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.source import RoundNumbers
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.drift import Drift, as_drift
 from smoothfbo.types import Number
 
 
@@ -34,6 +36,10 @@ class DriftingCosine(AbstractTestbed):
 
     L-smooth, |F_t| ≤ Q = L·d, non-convex, and without constraints. The centres move along (±1, …, ±1)·`travelled`,
     and `wobble` to and fro from round to round. The oracle adds Gaussian noise with E‖ξ‖² = σ².
+
+    With a `drift`, "smooth", "jumps", "bursts" (calm, then fast), "walk" or a function from the round to a position,
+    the way is 2π times that position in place of `travelled`: once round the circle in `period` rounds. `seed` draws
+    the jumps and the walk.
     """
 
     dimension: int = eqx.field(static=True)
@@ -42,6 +48,7 @@ class DriftingCosine(AbstractTestbed):
     speed: Number
     slowing: Number
     wobble: Number
+    drift: Drift | None
 
     def __init__(
         self,
@@ -52,6 +59,9 @@ class DriftingCosine(AbstractTestbed):
         speed: Number = 0.02,
         slowing: Number = 0.0,
         wobble: Number = 0.0,
+        drift: str | Drift | None = None,
+        period: Number = 600.0,
+        seed: int | Integer[Array, ""] = 0,
         **old: Any,
     ):
         refuse_keywords("DriftingCosine", old, {"smoothness": "curvature"})
@@ -60,12 +70,16 @@ class DriftingCosine(AbstractTestbed):
         checks.require_range(noise, "noise", 0.0)
         self.dimension, self.curvature, self.noise = dimension, curvature, noise
         self.speed, self.slowing, self.wobble = speed, slowing, wobble
+        self.drift = None if drift is None else as_drift(drift, period, seed)
 
     def centre(self, round: Int[Array, ""]) -> Float[Array, " d"]:
         coordinates = jnp.arange(self.dimension, dtype=jnp.result_type(float))
         direction = jnp.where(coordinates % 2 == 0, 1.0, -1.0)
         to_and_fro = jnp.where(round % 2 == 0, self.wobble, -self.wobble)
-        return coordinates + direction * travelled(round, self.speed, self.slowing) + to_and_fro
+        return coordinates + direction * self._way(round) + to_and_fro
+
+    def _way(self, round: Int[Array, ""]) -> Float[Array, ""]:
+        return travelled(round, self.speed, self.slowing) if self.drift is None else 2 * np.pi * self.drift(round)
 
     def objective(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, ""]:
         return -self.curvature * jnp.sum(jnp.cos(outer - self.centre(round)))

@@ -1,7 +1,7 @@
 """How the parameters of a problem move: functions of the round.
 
-`Sinusoidal` and `Jumps` give a level. The others give a position on a circle of length 1, whose one knob is `period`:
-the rounds that it takes to go round once. `as_drift` makes one from its name.
+`Sinusoidal`, `Swinging` and `Jumps` give a level. The others give a position on a circle of length 1, whose one knob is
+`period`: the rounds that it takes to go round once. `as_drift` makes one from its name.
 """
 
 import difflib
@@ -31,6 +31,17 @@ class Sinusoidal(eqx.Module):
     def __call__(self, round: Int[Array, ""]) -> Float[Array, ""]:
         dtype = jnp.result_type(float)
         return jnp.asarray(self.amplitude, dtype) * jnp.sin(self.frequency * round.astype(dtype))
+
+
+class Swinging(eqx.Module):
+    """t ↦ β sin(2π s_t) for a position s_t on the circle: any kind of drift as a level."""
+
+    position: Drift
+    amplitude: Number = 2.0
+
+    def __call__(self, round: Int[Array, ""]) -> Float[Array, ""]:
+        place = self.position(round)
+        return jnp.asarray(self.amplitude, place.dtype) * jnp.sin(2 * np.pi * place)
 
 
 class Jumps(eqx.Module):

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
 from smoothfbo import checks
 from smoothfbo.functions.network import Network
@@ -15,9 +16,12 @@ from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.testbeds.base import AbstractTestbed
+from smoothfbo.testbeds.drift import Drift, Swinging, as_drift
 from smoothfbo.testbeds.line import smallest_on_line
 from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
+
+PERIOD = 2 * np.pi / 0.05  # of the paper's drift, 2 sin(0.05 t)
 
 Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
 
@@ -65,13 +69,17 @@ class DriftingRegression(AbstractTestbed):
     The exact answer is known. In L₂ the inner solution is h*_λ = Σ_s λ_s f_s / Σ_s λ_s, hence
     F_t(λ) = E‖f_t(x) − h*_λ(x)‖² + σ²·outputs; `objective` evaluates it by quadrature.
 
+    `drift` is a function from the round to a level, or a name: "smooth", "jumps", "bursts" (calm, then fast) or "walk".
+    By name the level is `amplitude`·sin(2π·position), the position goes round once in `period` rounds, and `seed` draws
+    the jumps and the walk; "smooth" is then the paper's drift.
+
     `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
     `decay` takes a scalar rate, `log_weights` their logarithms. `width` is that of the network that `inner` trains.
     """
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
-    drift: Callable[[Int[Array, ""]], Float[Array, ""]]
+    drift: Drift
     noise: Number
     weighting: Weighting = eqx.field(static=True)
     lags: int = eqx.field(static=True)
@@ -81,8 +89,11 @@ class DriftingRegression(AbstractTestbed):
     def __init__(
         self,
         key: PRNGKeyArray,
-        drift: Callable[[Int[Array, ""]], Float[Array, ""]],
+        drift: str | Drift = "smooth",
         *,
+        period: Number = PERIOD,
+        amplitude: Number = 2.0,
+        seed: int | Integer[Array, ""] = 0,
         inputs: int = 5,
         outputs: int = 1,
         lags: int = 10,
@@ -98,7 +109,9 @@ class DriftingRegression(AbstractTestbed):
         key_weight, key_bias = jax.random.split(key)
         self.weight = jax.random.normal(key_weight, (inputs, outputs))
         self.bias = jax.random.normal(key_bias, (outputs,))
-        self.drift, self.noise, self.weighting = drift, noise, weighting
+        position = as_drift(drift, period, seed)
+        self.drift = Swinging(position, amplitude) if isinstance(drift, str) else position
+        self.noise, self.weighting = noise, weighting
         self.lags, self.batch, self.width = lags, batch, width
 
     def problem(self) -> Problem:

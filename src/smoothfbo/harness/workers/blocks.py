@@ -16,6 +16,15 @@ class Block:
     program: Program
 
     @property
+    def rounds(self) -> int:
+        """Of a chunk, all lanes together."""
+        return len(self.program.lanes) * self.program.chunk
+
+    @property
+    def chunks(self) -> int:
+        return self.program.chunks
+
+    @property
     def text(self) -> str:
         """For the user: which lanes these are."""
         first, last = self.program.lanes[0], self.program.lanes[-1]

@@ -4,13 +4,13 @@ import os
 import socket
 import warnings
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness import store
+from smoothfbo.harness import remote, store
 from smoothfbo.harness.workers import gpus
 from smoothfbo.harness.workers.base import Ended
 from smoothfbo.harness.workers.process import Worker
@@ -23,21 +23,23 @@ BLOCKS_PER_CORE = 2  # so that a core that is done early has something left to d
 
 def run_block(folder: str, block: str, shared: int) -> Ended:
     """On some node: a process for the block, which ends when this one does. `shared`: blocks on its GPU, if any."""
-    if not (Path(folder) / "config.json").exists():
-        node = socket.gethostname()
-        return Ended(f"{folder} is not there on node {node}; `out` must be a folder that all nodes share", True)
-    worker = Worker(Path(folder), gpus.environment(None, shared) if shared else None)
-    try:
-        return worker.ask(block)
-    finally:
-        worker.close()
+    with remote.block_folder(folder, block) if remote.is_address(folder) else nullcontext(Path(folder)) as place:
+        if not (place / "config.json").exists():
+            node = socket.gethostname()
+            return Ended(f"{folder} is not there on node {node}; `out` must be a folder that all nodes share", True)
+        worker = Worker(place, gpus.environment(None, shared) if shared else None)
+        try:
+            return worker.ask(block)
+        finally:
+            worker.close()
 
 
 class ClusterTeam:
     """Ray queues the blocks and finds a place for each; what it does not finish is the driver's to try again."""
 
-    def __init__(self, ray: Any, folder: Path):
-        self._ray, self._folder = ray, str(folder.absolute())
+    def __init__(self, ray: Any, folder: Path, mirror: remote.Mirror | None):
+        self._ray, self._mirror, self._pending = ray, mirror, 0
+        self._folder = str(folder.absolute()) if mirror is None else mirror.address
         resources = ray.cluster_resources()
         number, cores = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
         self._shared = BLOCKS_PER_GPU if number else 0
@@ -67,10 +69,16 @@ class ClusterTeam:
         return [f"{node['NodeManagerHostname']}: {text}" for node, text in zip(nodes, said, strict=True)]
 
     def submit(self, block: str) -> Hashable:
+        if self._mirror is not None and self._pending == 0:
+            self._mirror.push(is_last=True)  # the configuration, or what the first programs decided
+        self._pending += 1
         return self._task.remote(self._folder, block, self._shared)
 
     def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, Ended]]:
         done, _ = self._ray.wait(list(pending), num_returns=len(pending), timeout=seconds)
+        self._pending -= len(done)
+        if self._mirror is not None:
+            self._mirror.pull_records(at_once=bool(done))
         return [(each, self._result(each)) for each in done]
 
     def _result(self, task: Any) -> Ended:
@@ -88,6 +96,7 @@ class ClusterWorkers:
 
     request: str
     block: int | None = None
+    mirror: remote.Mirror | None = None
 
     @contextmanager
     def open(self, folder: Path) -> Iterator[ClusterTeam]:
@@ -108,6 +117,6 @@ class ClusterWorkers:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise UsageError(f"`workers` {self.request}: there is no connection to a Ray cluster ({why}).") from error
         try:
-            yield ClusterTeam(ray, folder)
+            yield ClusterTeam(ray, folder, self.mirror)
         finally:
             ray.shutdown()  # which ends the tasks that are left

@@ -3,18 +3,38 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.folders import Stopped
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.study import Progress
 from smoothfbo.harness.workers.base import Team
-from smoothfbo.harness.workers.blocks import Block
 
 ATTEMPTS = 3  # in a row that got no further than the one before
 POLL = 0.3  # seconds
 COUNTING_SHARE = 0.05  # of the time may go into counting what is done
+ORPHAN_SECONDS = 120.0  # that a worker waits for one that had its block before, and has not ended yet
 STOP = "stop"  # a file in a run's `progress`: workers end, with a checkpoint, once it is there
+
+
+class Task(Protocol):
+    """What a worker runs at once: a block of lanes, or a share of the series of a table.
+
+    `rounds` counts, for the bar, what one of its `chunks` comes to.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def chunks(self) -> int: ...
 
 
 class StopFile:
@@ -31,18 +51,18 @@ class StopFile:
 class Tally:
     """How far the blocks have come, for the bar and for attempts that got further. `count(block)` looks at the disk."""
 
-    def __init__(self, blocks: Sequence[Block], count: Callable[[Block], int]):
+    def __init__(self, blocks: Sequence[Task], count: Callable[[Any], int]):
         self._count, self._last, self._cost = count, 0.0, 0.0
         self.chunks = {block.name: count(block) for block in blocks}
-        self._rounds = {block.name: len(block.program.lanes) * block.program.chunk for block in blocks}
-        self.total = sum(self._rounds[block.name] * block.program.chunks for block in blocks)
+        self._rounds = {block.name: block.rounds for block in blocks}
+        self.total = sum(block.rounds * block.chunks for block in blocks)
 
-    def renew(self, block: Block) -> int:
+    def renew(self, block: Task) -> int:
         """The chunks of a block."""
         self.chunks[block.name] = self._count(block)
         return self.chunks[block.name]
 
-    def renew_all(self, blocks: Iterable[Block]) -> None:
+    def renew_all(self, blocks: Iterable[Task]) -> None:
         """Unless it was done just now: a folder far away is not looked at all the time."""
         begin = time.monotonic()
         if begin - self._last > self._cost / COUNTING_SHARE:
@@ -58,11 +78,11 @@ class Tally:
 
 
 def run_blocks(
-    blocks: Sequence[Block],
-    left: Sequence[Block],
+    blocks: Sequence[Task],
+    left: Sequence[Task],
     work: Path,
     team: Team,
-    count: Callable[[Block], int],
+    count: Callable[[Any], int],
     on_progress: Callable[[Progress], None],
 ) -> dict[str, str]:
     """Run those of the blocks that are left. Returns those that failed too often, by name, and why.

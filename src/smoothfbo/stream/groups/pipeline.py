@@ -37,6 +37,7 @@ class OpenSeries:
 
     table: OpenTable
     session: SeriesSession
+    choose: Callable[[pa.Table, tuple[str, ...]], pa.Table] | None = None  # rows of some series; None: all
 
     def __post_init__(self) -> None:
         self.session.unread = self.table.left_out
@@ -47,7 +48,15 @@ class OpenSeries:
         Pieces end in the same places if a run was interrupted. Rows that waited then come with the first of them.
         """
         is_file = can_be_read_again(self.session.config.data)
-        return _read_ahead(self._pieces()) if is_file else self._pieces()
+        pieces = self._pieces() if self.choose is None else self._chosen(self.choose)
+        return _read_ahead(pieces) if is_file else pieces
+
+    def _chosen(self, choose: Callable[[pa.Table, tuple[str, ...]], pa.Table]) -> Iterator[pa.Table]:
+        """Pieces end where they would with all series; those without a row are left out."""
+        for piece in self._pieces():
+            chosen = choose(piece, self.session.config.by)
+            if chosen.num_rows:
+                yield chosen
 
     def _pieces(self) -> Iterator[pa.Table]:
         read, waiting = self.session.read, self.session.waiting
@@ -87,14 +96,19 @@ def _read_ahead(pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
             yield piece
 
 
-def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path | None = None) -> OpenSeries:
-    """See `pipeline.open_stream`."""
+def open_stream(
+    config: StreamConfig,
+    state: Path | None = None,
+    snapshot: Path | None = None,
+    choose: Callable[[pa.Table, tuple[str, ...]], pa.Table] | None = None,
+) -> OpenSeries:
+    """See `pipeline.open_stream`; with `choose`, of the rows that it returns alone."""
     if snapshot is not None:
-        return OpenSeries(*open_session(config, snapshot))
+        return OpenSeries(*open_session(config, snapshot), choose)
     if config.predict_only and not (state is not None and state.exists()):
         raise UsageError(f"`predict_only` needs a learner, but {state} does not exist.")
     if state is None or not state.exists():
-        return OpenSeries(*new_session(config))
+        return OpenSeries(*new_session(config), choose)
     table, session = open_session(config, state)
     # A new table; rows that waited come again in it.
     session.before, session.read, session.encoder.rows = session.rows, 0, 0
@@ -142,10 +156,10 @@ def process_pieces(
     if before_forecasts is not None:
         before_forecasts(session)
     if waiting is None:
-        return _results(session, clock, fault)
+        return results_of(session, clock, fault)
     ahead = copy.deepcopy(session)
     fault = _process(ahead, waiting, sink) or fault
-    return replace(_results(ahead, clock, fault), forecasts=ahead.rows - session.rows)
+    return replace(results_of(ahead, clock, fault), forecasts=ahead.rows - session.rows)
 
 
 def _process(session: SeriesSession, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
@@ -226,7 +240,7 @@ def _free_memory() -> int | None:
             return None
 
 
-def _results(session: SeriesSession, clock: Clock, fault: UsageError | None) -> StreamResults:
+def results_of(session: SeriesSession, clock: Clock, fault: UsageError | None) -> StreamResults:
     return StreamResults(
         rows=session.rows,
         table_rows=session.encoder.rows - session.left_out.count,

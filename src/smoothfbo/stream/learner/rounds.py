@@ -256,6 +256,7 @@ class Rounds:
             scores = self._probabilities(state, recommended)
             both = jnp.stack([_classes(recommended[0]), jnp.argmax(scores, axis=1).astype(scores.dtype)])
             classifiers = jnp.concatenate([classes, both])
+            assert state.mistakes is not None
             mistakes, said, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
             others = classes if spec.with_references else classes[:0]
             predictions = jnp.concatenate([said[None], others, _classes(outputs[len(others) :])])

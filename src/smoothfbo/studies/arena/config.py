@@ -25,6 +25,10 @@ class ArenaConfig:
     replayed-fbo, fbo-4, corrected-fbo, aid, aid-neumann, omd, unrolled, sobow, oagd, sogd, soba, sobbo, f2sa, exact."""
     add: tuple[str, ...] = ()
     """Python files with methods (METHOD) and problems (PROBLEM) of your own; they join whatever is chosen above."""
+    knobs: tuple[str, ...] = ()
+    """Other numbers for the problems, NAME=VALUE for all that have it or PROBLEM.NAME=VALUE for one. Every problem has
+    noise, dimension, period (rounds in which the truth goes round once: the speed of its drift) and drift (smooth,
+    jumps, bursts: calm, then fast; or walk)."""
     rounds: int = 600
     """Rounds T of every lane."""
     seeds: int = 20

@@ -6,10 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import folders
 from smoothfbo.harness.requirements import require_known
-from smoothfbo.studies.arena import plugins
+from smoothfbo.studies.arena import knobs, plugins
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
 from smoothfbo.studies.arena.methods import METHODS
@@ -89,6 +92,7 @@ def _chosen(config: ArenaConfig, read: tuple[Plugin, ...], failures: tuple[Failu
     added = [entry for entry, _ in owned]
     methods = _pick("methods", config.methods, METHODS, [each for each in added if isinstance(each, ArenaMethod)])
     problems = _pick("problems", config.problems, PROBLEMS, [each for each in added if isinstance(each, ArenaProblem)])
+    problems = _turned(config, problems)
     return Contestants(problems, methods, read, failures, tuple((part_of(entry), file) for entry, file in owned))
 
 
@@ -99,6 +103,21 @@ def _pick(option: str, names: tuple[str, ...], table: Any, added: list[Any]) -> 
         raise UsageError(f"`add`: the name {taken} is taken; give the plug-in's entry another one.")
     require_known(option, names or tuple(known), tuple(known))
     return tuple(entry for entry in (*table, *added) if not names or entry.name in names or entry in added)
+
+
+def _turned(config: ArenaConfig, problems: tuple[ArenaProblem, ...]) -> tuple[ArenaProblem, ...]:
+    """With the knobs as the user wants them; a value that a problem refuses is one line."""
+    if not config.knobs:
+        return problems
+    changed = knobs.turned(problems, config.knobs)
+    for problem, before in zip(changed, problems, strict=True):
+        if problem is not before:
+            try:
+                jax.eval_shape(problem.testbed, np.uint32(0))
+            except Exception as error:
+                why = plugins.reason(error).removeprefix("ValueError: ")
+                raise UsageError(f"`knobs` {' '.join(config.knobs)}: {problem.name} refuses them: {why}.") from error
+    return changed
 
 
 def _try(config: ArenaConfig, contestants: Contestants) -> Iterator[Failure]:

@@ -70,6 +70,8 @@ class ArenaProblem:
 
     - `name`: as on the command line; `label`: as on the page; `note`: a sentence beside its results.
     - `build`: `(seed, **knobs) -> AbstractTestbed`. The seed is a traced integer and draws the instance.
+    - `knobs`: what `build` takes beside the seed, with the values of the arena: numbers, whole numbers or words. The
+      option `--knobs` changes them. The arena's own problems have noise, dimension, drift and period.
     - `rates`: the smallest and the largest rate to try with plain steps, λ − rate·g̃.
     - `lengths`: the same for normalised steps, λ − length·g̃/‖g̃‖.
     - `without`: names of methods that would take too long on it.
@@ -84,6 +86,7 @@ class ArenaProblem:
     note: str = ""
     without: tuple[str, ...] = ()
     stride: int = 1
+    knobs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_name("ArenaProblem", self.name)
@@ -94,10 +97,14 @@ class ArenaProblem:
             if not (isinstance(value, tuple) and len(value) == 2 and 0 < value[0] < value[1] < float("inf")):
                 raise UsageError(f"{name} of problem {self.name} must be two rising positive numbers, got {value!r}.")
 
+    def testbed(self, seed: Any, **knobs: Any) -> Any:
+        """The instance of this seed; knobs that are not given have the problem's own values."""
+        return self.build(seed, **{**self.knobs, **knobs})
+
     @property
     def description(self) -> dict[str, Any]:
         """What the page needs to know."""
-        return {"name": self.name, "label": self.label or self.name, "note": self.note}
+        return {"name": self.name, "label": self.label or self.name, "note": self.note, "knobs": dict(self.knobs)}
 
 
 def _require_name(kind: str, name: Any) -> None:

@@ -22,12 +22,14 @@ def summarise(config: ArenaConfig, known: dict[str, Any], tables: Mapping[str, F
     """`known` says who took part; see `measure.study`."""
     methods = [*known["methods"], *map(_unmoved, UNMOVED)]
     ranked = [method["name"] for method in methods if not method["is_reference"]]
-    rows, correlations = [], []
+    untuned = [method["name"] for method in methods if method.get("untuned") is not None]
+    rows, correlations, against = [], [], []
     for problem, lanes in tables["lanes"].groupby("problem", sort=False):
         board = judge(config, lanes, ranked)
         rows += [{"problem": problem, **row} for row in board]
         correlations.append({"problem": problem, **correlate(config, lanes, board)})
-    summary = {**known, "methods": methods, "board": rows, "correlations": correlations}
+        against += [{"problem": problem, **row} for row in against_tuned(config, lanes, board, untuned)]
+    summary = {**known, "methods": methods, "board": rows, "untuned": against, "correlations": correlations}
     if "map" in tables:
         summary["map"] = drift_map.cells(config, tables["map"])
     return {"summary": summary}
@@ -76,6 +78,28 @@ def judge(config: ArenaConfig, lanes: Frame, ranked: list[str]) -> list[dict[str
             row["range"] = good_rates(config, lanes[lanes["method"] == method], chosen[method])
         rows.append(row)
     return rows
+
+
+def against_tuned(
+    config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]], untuned: list[str]
+) -> list[dict[str, Any]]:
+    """One problem: what a method without anything to tune loses, or gains, against the best of the tuned ones.
+
+    The best of them is the one with the smallest mean gap on the fresh seeds, so it is lucky, if anything. The ratio is
+    paired over seeds; nothing where the untuned method diverged.
+    """
+    ranked = {row["method"]: row for row in board if "rank" in row}
+    tuned = [row for row in ranked.values() if row["method"] not in untuned and row["gap"]["mean"] is not None]
+    if not tuned:
+        return []
+    best = min(tuned, key=lambda row: row["gap"]["mean"])["method"]
+    fresh = lanes[lanes["seed"].isin(config.fresh)]
+    gaps = {name: fresh[fresh["method"] == name].sort_values("seed")["gap"] for name in (*untuned, best)}
+    return [
+        {"method": name, "best_tuned": best, "to_best_tuned": ratio_of_means(gaps[name], gaps[best])}
+        for name in untuned
+        if name in ranked
+    ]
 
 
 def choose(lanes: Frame) -> dict[str, Any]:

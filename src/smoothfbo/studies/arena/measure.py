@@ -17,7 +17,7 @@ from smoothfbo.studies.arena.grid import SETTING
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Failure
 from smoothfbo.studies.arena.program import fresh_programs, programs
-from smoothfbo.studies.arena.references import constants, smallest
+from smoothfbo.studies.arena.references import constants, is_late, smallest
 
 DRAWS = 400  # of the bootstrap of a curve
 KEYS = ("problem", "method", *SETTING, "seed")
@@ -71,7 +71,7 @@ def applicable(
 
 
 def _build(problem: ArenaProblem, method: ArenaMethod, seed: Any) -> Any:
-    testbed = problem.build(seed)
+    testbed = problem.testbed(seed)
     method.build(testbed, 1.0, method.windows[0], **method.options)
     return testbed.initial()
 
@@ -119,12 +119,15 @@ class Measure:
         return self._smallest[problem.name][[place[seed] for seed in seeds]]
 
     def _unmoved(self, problem: ArenaProblem, rounds: np.ndarray) -> list[tuple[Frame, list[Frame]]]:
-        """The rows of the references that never move, as if they were lanes."""
-        result, seeds = [], np.array(self._config.fresh)
-        for name, values in constants(problem, seeds, rounds)._asdict().items():
+        """The rows of the references that never move, as if they were lanes. The best constant λ is that of the rounds
+        that are judged: of the second half for `gap`, of all for `gap_all` and for the curve."""
+        seeds = np.array(self._config.fresh)
+        least, found = self._least(problem, seeds, rounds), constants(problem, seeds, rounds)
+        result = []
+        for name, values, of_half in (("still", found.still, found.still), ("constant", found.constant, found.late)):
             setting = {"problem": problem.name, "method": name, "rule": "none", "window": 1, "rate": 0.0}
-            lanes, gaps = pd.DataFrame({**setting, "seed": seeds}), gaps_of(values, self._least(problem, seeds, rounds))
-            late, every = _means(gaps, rounds)
+            lanes, gaps = pd.DataFrame({**setting, "seed": seeds}), gaps_of(values, least)
+            late, every = _means(gaps_of(of_half, least), rounds)[0], _means(gaps, rounds)[1]
             result.append((lanes.assign(gap=late, gap_all=every), curves(self._config, lanes, rounds, gaps)))
         return result
 
@@ -151,7 +154,7 @@ def headlines(records: dict[str, np.ndarray], gaps: np.ndarray) -> dict[str, np.
 
 def _means(gaps: np.ndarray, rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Over the second half and over all rounds; infinite where any gap is: such a lane has diverged."""
-    return gaps[:, rounds >= (rounds[-1] + rounds[1]) / 2].mean(axis=1), gaps.mean(axis=1)
+    return gaps[:, is_late(rounds)].mean(axis=1), gaps.mean(axis=1)
 
 
 def curves(config: ArenaConfig, lanes: Frame, rounds: np.ndarray, gaps: np.ndarray) -> list[Frame]:

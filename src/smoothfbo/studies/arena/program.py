@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +40,13 @@ class Numbers(NamedTuple):
     normalised: Any  # 1 or 0
     options: dict[str, Any]
     knobs: dict[str, Any]
+
+
+class LaneState(NamedTuple):
+    """The arrays of the testbed, drawn once, and the run on it."""
+
+    testbed: Any
+    run: RunState
 
 
 @dataclass(frozen=True)
@@ -107,20 +115,24 @@ def _program(
         step = CHUNKS * rounds
         raise UsageError(f"`rounds` must be a multiple of {step} for the problem {problem.name}, got {config.rounds}.")
 
-    def make(numbers: Numbers) -> tuple[Any, Online, AbstractSource]:
-        return contest(problem, structure, numbers)
+    def build(numbers: Numbers) -> Any:
+        return problem.testbed(numbers.seed, **numbers.knobs)
 
-    def begin(numbers: Numbers) -> RunState:
-        testbed, algorithm, source = make(numbers)
-        return start(algorithm, source, testbed.initial(), run_key(numbers.seed))
+    def begin(numbers: Numbers) -> LaneState:
+        testbed = build(numbers)
+        algorithm, source = contest(structure, testbed, numbers)
+        first = start(algorithm, source, testbed.initial(), run_key(numbers.seed))
+        return LaneState(eqx.filter(testbed, eqx.is_array), first)
 
-    def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
-        testbed, algorithm, source = make(numbers)
+    def advance(numbers: Numbers, state: LaneState) -> tuple[LaneState, dict[str, Array]]:
+        testbed = eqx.combine(state.testbed, without_arrays(build, numbers))
+        algorithm, source = contest(structure, testbed, numbers)
 
         def one(state: RunState, _: None) -> tuple[RunState, dict[str, Array]]:
             return block(testbed, algorithm, source, state, rounds)
 
-        return jax.lax.scan(one, state, length=config.chunk // rounds)
+        following, records = jax.lax.scan(one, state.run, length=config.chunk // rounds)
+        return LaneState(state.testbed, following), records
 
     names = dict.fromkeys(part.method.name for part in parts)
     window = "" if structure.window is None else f", w = {structure.window}"
@@ -137,9 +149,14 @@ def _program(
     )
 
 
-def contest(problem: ArenaProblem, structure: Structure, numbers: Numbers) -> tuple[Any, Online, AbstractSource]:
-    """The testbed, the method on it, and the data. An oracle sees the number of the round and no data."""
-    testbed = problem.build(numbers.seed, **numbers.knobs)
+def without_arrays(build: Callable[[Numbers], Any], numbers: Numbers) -> Any:
+    """What is no array in a testbed; the draws of its seed are not computed."""
+    shapes = eqx.filter_eval_shape(build, numbers)
+    return eqx.filter(shapes, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
+
+
+def contest(structure: Structure, testbed: Any, numbers: Numbers) -> tuple[Online, AbstractSource]:
+    """The method on a testbed, and the data. An oracle sees the number of the round and no data."""
     window = numbers.window if structure.window is None else structure.window
     algorithm = structure.build(testbed, numbers.rate, window, **numbers.options)
     algorithm = Online(
@@ -149,7 +166,7 @@ def contest(problem: ArenaProblem, structure: Structure, numbers: Numbers) -> tu
         algorithm.project,
     )
     source = RoundNumbers() if isinstance(algorithm.estimator, Oracle) else testbed.source()
-    return testbed, algorithm, source
+    return algorithm, source
 
 
 def with_length(length: Number, flag: Number) -> optax.GradientTransformation:

@@ -19,6 +19,7 @@ from smoothfbo.studies.arena.tables import (
     proxy_table,
     range_table,
     relative_costs,
+    untuned_table,
 )
 
 
@@ -27,7 +28,8 @@ def build(folder: Path) -> Path:
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     lanes, curves = (store.read_table(folder / f"{name}.parquet") for name in ("lanes", "curves"))
     settings = config["config"]
-    page = folder / "report.html"
+    page, cost = folder / "report.html", relative_costs(folder, summary)
+    untuned = untuned_table(summary, lanes, cost)
     write_page(
         page,
         Page(
@@ -38,8 +40,8 @@ def build(folder: Path) -> Path:
                 f"settings on each problem on {settings['tuning_seeds']} tuning seeds; the best one is reported on "
                 f"{settings['seeds']} fresh seeds. Intervals are 95 % bootstrap intervals over seeds."
             ),
-            lead=[charts.leaderboard(summary), board_table(summary)],
-            sections=list(_sections(config, summary, lanes, curves, relative_costs(folder, summary))),
+            lead=[charts.leaderboard(summary), board_table(summary), *([untuned] if untuned else [])],
+            sections=list(_sections(config, summary, lanes, curves, cost)),
         ),
     )
     return page
@@ -101,7 +103,13 @@ def _sections(
             (*(label_of(summary, f"{kind}s", each[kind]) for kind in ("method", "problem")), each["why"])
             for each in summary["absent"]
         ]
-        table = Table("What does not apply", "And why.", ("method", "problem", "reason"), rows)
+        table = Table(
+            "What does not apply",
+            "A dash in the tables: no closed form is known there, or there is no inner function. It is no failure: "
+            "what failed is listed under that name.",
+            ("method", "problem", "reason"),
+            rows,
+        )
         yield Section("What does not apply", parts=[table], folded=True)
     yield repeat_section({name: value for name, value in config.items() if name not in ("plugins", "failures")})
 

@@ -28,10 +28,17 @@ def board_table(summary: Summary) -> Table:
          *(_board_cell(summary, problem["name"], method["name"]) for problem in problems))
         for method in standings(summary)
     ]  # fmt: skip
+    ranked = {method["name"] for method in standings(summary)}
+    rows += [
+        (method["label"], None, *(_board_cell(summary, problem["name"], method["name"]) for problem in problems))
+        for method in summary["methods"]
+        if method["name"] not in ranked and not method["is_reference"]
+    ]
     return Table(
         "Leaderboard",
         "Gap with its 95 % interval. Green: best, or tied with the best (the paired interval of the ratio holds 1). "
-        "Red: worse than FBO with the whole interval, or diverged. A dash: the method does not apply there.",
+        "Red: worse than FBO with the whole interval, or diverged. A dash: the method "
+        "does not apply there, because no closed form is known or there is no inner function.",
         ("method", "mean rank", *(problem["label"] for problem in problems)),
         rows,
     )
@@ -47,6 +54,41 @@ def _board_cell(summary: Summary, problem: str, method: str) -> Verdict | str:
     worse = row.get("to_fbo", {}).get("low")
     kind = GOOD if is_tied(row) else BAD if worse is not None and worse > 1 else OPEN
     return Verdict(estimate_text(row["gap"]), kind)
+
+
+def untuned_table(summary: Summary, lanes: Frame, cost: dict[str, dict[str, float]]) -> Table | None:
+    """What needs no tuning against the best of what was tuned; None where nothing of the kind took part."""
+    rows, names = [], {each["method"] for each in summary.get("untuned", [])}
+    for each in summary.get("untuned", []):
+        problem, method = each["problem"], each["method"]
+        known = cost.get(problem, {})
+        rival = equal_time(summary, lanes, known, problem, method)
+        title = label_of(summary, "problems", problem)
+        rows.append((
+            title if len(names) == 1 else f"{label_of(summary, 'methods', method)}: {title}",
+            _ratio_verdict(summary, each["to_best_tuned"], each["best_tuned"]),
+            (known[method], f"{known[method]:.2g} ×") if method in known else None,
+            _ratio_verdict(summary, rival["ratio"], rival["method"]) if rival else None,
+        ))  # fmt: skip
+    if not rows:
+        return None
+    who = " and ".join(sorted(label_of(summary, "methods", name) for name in names))
+    return Table(
+        f"{who}: against the best of the tuned methods",
+        "The gap as a ratio to that of the tuned method with the smallest gap on these seeds, with a paired 95 % "
+        "interval. Cost: of a round, as a ratio to FBO's. At equal time: the gap as a ratio to that of the best other "
+        "method that costs no more a round, up to 10 %. Green: no worse, because the interval reaches down to 1; red: "
+        "worse.",
+        ("problem", "gap / best tuned", "cost", "gap at equal time"),
+        rows,
+    )
+
+
+def _ratio_verdict(summary: Summary, ratio: dict[str, Any], rival: str | None = None) -> Verdict:
+    if ratio["mean"] is None:
+        return Verdict("diverged", BAD)
+    whose = f" of {label_of(summary, 'methods', rival)}" if rival else ""
+    return Verdict(estimate_text(ratio) + whose, GOOD if ratio["low"] is None or ratio["low"] <= 1 else BAD)
 
 
 def range_table(summary: Summary) -> Table:

@@ -46,10 +46,11 @@ def _named(entries: Any, name: str, kind: type) -> Any:
 
 def play(method: ArenaMethod, problem: ArenaProblem) -> None:
     """A few rounds of one lane; raises where something is not as it must be."""
-    check_testbed(problem.build(jnp.uint32(0)))
+    testbed = problem.testbed(jnp.uint32(0))
+    check_testbed(testbed)
     lane = next(tuning_lanes(method, problem, ArenaConfig()))
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], numbers_of([Part(lane, method, {})]))
-    testbed, algorithm, source = contest(problem, Structure.of(problem, method, lane.window), numbers)
+    algorithm, source = contest(Structure.of(problem, method, lane.window), testbed, numbers)
     state = start(algorithm, source, testbed.initial(), run_key(numbers.seed))
     state, records = jax.jit(lambda state: block(testbed, algorithm, source, state, ROUNDS))(state)
     if int(records["skipped"]) == ROUNDS:
