@@ -515,7 +515,7 @@ def test_resume_goes_on_with_tensorboard_files(tmp_path, monkeypatch):
     (tmp_path / "tensorboard").mkdir()
     assert cli.main(["resume", str(tmp_path)]) == 0
     assert [options["tensorboard"] for _, options in calls] == [False, True]
-    assert calls[0][0][1:] == (config, tmp_path, "smoothfbo cartpole")
+    assert calls[0][0][1:] == (config, str(tmp_path), "smoothfbo cartpole")
 
 
 def test_a_reader_that_stops_reading_is_no_error():
