@@ -49,9 +49,9 @@ def timed(blocks: int, rounds: int, workers: int) -> tuple[float, float]:
 
 
 def calibrate() -> Costs:
-    timed(1, 50, 1)  # compiles
     rows, parallel, serial = [], [], []
     for blocks, rounds in SHORT:
+        timed(blocks, rounds, 1)  # compiles, also what measures so many lanes and rounds in this process
         before, after = timed(blocks, rounds, 1)
         rows.append([1.0, blocks, blocks * BLOCK * rounds])
         parallel.append(before)
@@ -65,6 +65,7 @@ def run(quick: bool) -> measure.Result:
     costs = calibrate()
     blocks, rounds = QUICK if quick else LONG
     constants = {"start": costs.start, "block": costs.block, "round": costs.device.lane, "measuring": costs.measuring}
+    timed(blocks, rounds, max(WORKERS))  # compiles
     lanes, lines, cases = BLOCK * blocks, [], [{"part": "constants", **constants}]
     for workers in WORKERS:
         seconds = sum(timed(blocks, rounds, workers))
