@@ -5,7 +5,8 @@
 
 FBO on the regression, in blocks of four lanes, by one, two and three local processes. Three short runs with one worker
 give the constants of the model in `smoothfbo.harness.costs`: a until the first worker is ready, c for each block, q for
-a round of a lane (p = 0), and m for measuring afterwards, in the driver. The long runs are then predicted.
+a round of a lane (p = 0), and m for measuring afterwards, in the driver. One with as many workers as cores gives s, by
+how much all cores together are slower. The long runs are then predicted.
 """
 
 import tempfile
@@ -57,14 +58,19 @@ def calibrate() -> Costs:
         parallel.append(before)
         serial.append(after)
     start, block, lane = map(float, np.linalg.solve(np.array(rows), np.array(parallel)))
-    return Costs(Device(0.0, lane), start, block, max(serial) / (BLOCK * max(rounds for _, rounds in SHORT)))
+    blocks, rounds = cores(), SHORT[1][1]
+    timed(blocks, rounds, cores())
+    all_busy = (timed(blocks, rounds, cores())[0] - start) / (block + rounds * BLOCK * lane)
+    costs = Costs(Device(0.0, lane), start, block, max(serial) / (BLOCK * max(rounds for _, rounds in SHORT)))
+    return costs._replace(all_busy=all_busy)
 
 
 def run(quick: bool) -> measure.Result:
     start_jax(is_driver=True)
     costs = calibrate()
     blocks, rounds = QUICK if quick else LONG
-    constants = {"start": costs.start, "block": costs.block, "round": costs.device.lane, "measuring": costs.measuring}
+    constants = {"start": costs.start, "block": costs.block, "round": costs.device.lane, "measuring": costs.measuring,
+                 "all_busy": costs.all_busy}  # fmt: skip
     timed(blocks, rounds, max(WORKERS))  # compiles
     lanes, lines, cases = BLOCK * blocks, [], [{"part": "constants", **constants}]
     for workers in WORKERS:

@@ -95,6 +95,11 @@ def test_the_formula_by_hand():
     layout = Layout(lanes=35, rounds=8, blocks=7, workers=3, devices=2, cores=4)
     a_round = 2 * max(2 + 0.5 * 2.5, 1.5 * (1 + 0.5 * 2.5))  # two turns of 2.5 lanes
     assert seconds(costs, layout) == pytest.approx(100 + 3 * (10 + 8 * a_round) + 35 * 8 * 0.25)
+    slower = costs._replace(all_busy=1.5)
+    assert seconds(slower, layout) == seconds(costs, layout)  # one core of four is idle
+    assert seconds(slower, layout._replace(cores=3)) == pytest.approx(
+        100 + 1.5 * 3 * (10 + 8 * a_round) + 35 * 8 * 0.25
+    )
     crowded = layout._replace(workers=7, cores=2)
     a_round = 2 * max(2 + 0.5 * 2.5, 3.5 * (1 + 0.5 * 2.5))
     assert seconds(costs, crowded) == pytest.approx(100 + (10 * 3.5 + 8 * a_round) + 35 * 8 * 0.25)

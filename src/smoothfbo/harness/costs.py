@@ -2,9 +2,9 @@
 
 With W workers on D devices and C cores, B blocks of n lanes and R rounds take
 
-    T = a + ⌈B/W⌉ · (c·max(1, W/C) + R·t(n, max(1, W/D))) + B·n·R·m
+    T = a + ⌈B/W⌉ · s · (c·max(1, W/C) + R·t(n, max(1, W/D))) + B·n·R·m
 
-seconds: a until the first worker is ready and for the page, c for a block (tracing, compiling or reading the compiled
+seconds: s = 1 while a core is idle, W < C, and otherwise by how much all cores together are slower; a until the first worker is ready and for the page, c for a block (tracing, compiling or reading the compiled
 program), m for measuring a round of a lane in the driver, and t(n, P) for a round of a program that shares its device
 with P − 1 others:
 
@@ -41,6 +41,7 @@ class Costs(NamedTuple):
     start: float = 0.0  # a
     block: float = 0.0  # c
     measuring: float = 0.0  # m
+    all_busy: float = 1.0  # s where every core works: they share memory, and some of them a physical core
 
 
 class Layout(NamedTuple):
@@ -61,7 +62,8 @@ def seconds(costs: Costs, layout: Layout) -> float:
     a_round = costs.device.round(layout.lanes / layout.blocks, max(1.0, workers / layout.devices))
     turns = math.ceil(layout.blocks / workers)
     measuring = layout.lanes * layout.rounds * costs.measuring
-    return costs.start + turns * (compiling + layout.rounds * a_round) + measuring
+    slower = costs.all_busy if workers >= layout.cores else 1.0
+    return costs.start + turns * slower * (compiling + layout.rounds * a_round) + measuring
 
 
 class Bytes(NamedTuple):
