@@ -4,9 +4,10 @@ With W workers on D devices and C cores, B blocks of n lanes and R rounds take
 
     T = a + ⌈B/W⌉ · s · (c·max(1, W/C) + R·t(n, max(1, W/D))) + B·n·R·m
 
-seconds: s = 1 while a core is idle, W < C, and otherwise by how much all cores together are slower; a until the first worker is ready and for the page, c for a block (tracing, compiling or reading the compiled
-program), m for measuring a round of a lane in the driver, and t(n, P) for a round of a program that shares its device
-with P − 1 others:
+seconds: a until the first worker is ready and for the page, c for a block (tracing, compiling or reading the compiled
+program), m for measuring a round of a lane in the driver, s = 1 while a core is idle, W < C, and otherwise by how much
+all cores together are slower than one alone, and t(n, P) for a round of a program that shares its device with P − 1
+others:
 
     t(n, P) = ⌈n/w⌉ · max(p + q·n', P·(k + q·n')),     n' = n / ⌈n/w⌉ lanes at a time, at most w.
 
