@@ -56,6 +56,16 @@ def test_the_study_against_pytorch(peer):
     assert not missing(PAGE, row(peer, steps[peer, "1 lane"], both, one, ten), re.sub(" +", " ", ours))
 
 
+def test_a_loop_and_the_first_result():
+    texts = [
+        with_range(ratio("loop", "time of a round", subject=each), 2) for each in ("step", "pieces", "an iterable")
+    ]
+    for subject, goal in (("nothing compiled", 8), ("compiled before", 3)):
+        line = ratio("readme", "README's example", subject=subject)
+        texts.append(with_range({key: goal * line[key] for key in ("value", "low", "high")}, 1))
+    assert not missing(PAGE, *texts)
+
+
 @pytest.mark.parametrize("exponent", [2, 3, 4, 5, 6])
 def test_hypergradients_against_peers(exponent):
     conjugate, neumann, unrolled = (
