@@ -202,7 +202,6 @@ MUTATIONS = [
     ("samples.py", "jax.random.randint(key, (size,), 0, below[-1])", "jax.random.randint(key, (size,), 0, weight.size)", PADDING),
     ("samples.py", 'points, side="right")', 'points, side="left")', PADDING),
     ("functions/linear.py", "count = term.samples.total(flat.dtype)", "count = term.samples.size", PADDING),
-    ("hypergradients/adjoints.py", "norm(final.inner.weighted(remainder)), norm(final.inner.weighted(slopes))", "norm(remainder), norm(slopes)", PADDING),
     ("hypergradients/adjoints.py", "Term(linear, data.outer._replace(y=slopes), is_linear=True)", "Term(linear, data.outer._replace(y=slopes, weight=None), is_linear=True)", PADDING),
     # long runs, live data, files, tables
     ("pieces.py", "jax.lax.fori_loop(0, count, one", "jax.lax.fori_loop(0, size, one", RUNS),

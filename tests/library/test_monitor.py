@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import smoothfbo as sf
+from smoothfbo.monitor import first_monitor, observe
 
 SEEDS = 24
 FLAG = lambda state, info: (info.oscillating, info.outer, info.finite)  # noqa: E731
@@ -107,3 +108,10 @@ def test_without_the_monitor_nothing_is_carried_and_nothing_flagged(key):
     assert final.learner.monitor is None
     assert not trace.oscillating.any()
     assert trace.oscillating.shape == (30,)
+
+
+def test_work_that_is_no_number_counts_as_none():
+    """∞ · 0: a move that overflowed, and a gradient of zero after it."""
+    monitor = first_monitor(jnp.zeros(2))._replace(move=jnp.array([jnp.inf, 0.0]))
+    following, flag = observe(monitor, jnp.zeros(2), jnp.ones(2))
+    assert (float(following.raised), float(following.lowered), bool(flag)) == (0.0, 0.0, False)
