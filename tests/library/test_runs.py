@@ -10,6 +10,7 @@ from reference import Ridge
 
 import smoothfbo as sf
 from smoothfbo import compiled
+from smoothfbo.source import _own
 
 OUTER = jnp.asarray([0.4, -0.7, 0.2])
 ROUNDS = 7
@@ -90,6 +91,12 @@ def test_an_iterable_is_the_recorded_run(whole):
     assert len(TRACED) == before
     same(final, found[0])
     same(jax.tree.map(lambda *parts: jnp.concatenate(parts), first, rest), found[1])
+
+
+def test_arrays_of_a_live_round_are_copied():
+    """Whether a device would share their memory depends on where they lie."""
+    array = np.arange(64.0)
+    assert not np.shares_memory(_own(array), array)
 
 
 def test_an_iterable_that_ends_stops_or_raises():

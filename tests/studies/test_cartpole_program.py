@@ -231,6 +231,7 @@ def test_presets_add_each_remedy_to_the_papers_algorithm_and_take_each_away_from
     usual = CartPoleConfig()
     every = {name: value for added in REMEDIES.values() for name, value in added.items()}
     assert set(every) == set(FAITHFUL)
+    assert sum(map(len, REMEDIES.values())) == len(every)  # no number is part of two remedies
     for name, value in every.items():
         assert getattr(usual, name) == value != getattr(faithful, name) == FAITHFUL[name]
     for remedy, added in REMEDIES.items():

@@ -243,18 +243,23 @@ def test_bias_and_noise_given_the_fits_are_those_of_the_formula():
     fixed = sf.Network(lambda key: eqx.nn.MLP(2, 1, 8, 2, jax.nn.gelu, key=key), optax.sgd(0.0), 1, batch_size=4)
     algorithm = sf.Online(stream.problem(), sf.Functional(fixed, fixed), optax.sgd(0.1))
     state = sf.start(algorithm, stream.source(), jnp.asarray([1.0, 0.5, 2.0]), jax.random.key(5))
-    state = state._replace(learner=state.learner._replace(round=jnp.asarray(7, jnp.int32)))
+    # A small â, so that G_t and ∇F_t are of one size: the bias shows the sign of G_t then.
+    warm = state.learner.estimator
+    warm = warm._replace(
+    smaller = jax.tree.map(lambda leaf: 0.3 * leaf, warm.adjoint.params)
+    warm = warm._replace(adjoint=warm.adjoint._replace(params=smaller))
+    )
+    state = state._replace(learner=state.learner._replace(round=jnp.asarray(10, jnp.int32), estimator=warm))
     probed = jax.jit(lambda: regression.probe_given_fits(algorithm, stream.source(), stream, state, 4_000))()
 
     reference = Reference(lane)
-    warm = state.learner.estimator
     inner, adjoint = (
         np.asarray(jax.jit(jax.vmap(fixed.bind(each.params)))(reference.x), float)[:, 0]
         for each in (warm.inner, warm.adjoint)
     )
-    products = np.stack([2 * (inner - reference.truth(6 - lag)) * adjoint for lag in range(3)])
+    products = np.stack([2 * (inner - reference.truth(9 - lag)) * adjoint for lag in range(3)])
     mean = products @ reference.probability / 3
-    exact = reference.gradient(7, np.array([1.0, 0.5, 2.0]))
+    exact = reference.gradient(10, np.array([1.0, 0.5, 2.0]))
     np.testing.assert_allclose(probed["bias_given_fits"], np.sum((mean - exact) ** 2), rtol=0.02)
     second = (products**2 + (2 * 0.4 * adjoint) ** 2) @ reference.probability / 9
     np.testing.assert_allclose(probed["noise_given_fits"], np.sum(second - mean**2) / 8, rtol=0.05)  # batches of 8
