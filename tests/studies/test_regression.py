@@ -245,10 +245,8 @@ def test_bias_and_noise_given_the_fits_are_those_of_the_formula():
     state = sf.start(algorithm, stream.source(), jnp.asarray([1.0, 0.5, 2.0]), jax.random.key(5))
     # A small â, so that G_t and ∇F_t are of one size: the bias shows the sign of G_t then.
     warm = state.learner.estimator
-    warm = warm._replace(
     smaller = jax.tree.map(lambda leaf: 0.3 * leaf, warm.adjoint.params)
     warm = warm._replace(adjoint=warm.adjoint._replace(params=smaller))
-    )
     state = state._replace(learner=state.learner._replace(round=jnp.asarray(10, jnp.int32), estimator=warm))
     probed = jax.jit(lambda: regression.probe_given_fits(algorithm, stream.source(), stream, state, 4_000))()
 
