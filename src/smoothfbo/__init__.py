@@ -6,7 +6,7 @@ The public names are imported when they are first used: `smoothfbo --help` needs
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from smoothfbo.errors import renamed_attributes
+from smoothfbo.errors import NotAvailable, renamed_attributes
 
 if TYPE_CHECKING:
     from smoothfbo.adaptive import adaptive_steps
@@ -66,6 +66,7 @@ __all__ = [
     "Linear",
     "Network",
     "NeumannSeries",
+    "NotAvailable",
     "Online",
     "Oracle",
     "PointwiseAdjoint",

@@ -11,6 +11,14 @@ class UsageError(ValueError):
     """
 
 
+class NotAvailable(ValueError):
+    """What was asked for does not exist here, or nobody knows it; the sentence says which and why.
+
+    A testbed raises it for a constant or a solution that is not known, a method of the arena on a problem to which it
+    does not apply. It is an answer, not a failure: the arena shows a dash there.
+    """
+
+
 def renamed_attributes(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """A module's `__getattr__`: an old name gives one line with the new one.
 

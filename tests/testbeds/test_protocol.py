@@ -139,7 +139,7 @@ def test_it_can_be_run(name, key):
     if testbed.problem() is None:
         estimator = testbed.oracle()
         for part in (testbed.inner, testbed.linear):
-            with pytest.raises(NotImplementedError, match="DriftingCosine has no inner problem"):
+            with pytest.raises(sf.NotAvailable, match="DriftingCosine has no inner problem"):
                 part()
     else:
         estimator = sf.Functional(testbed.inner(steps=2), testbed.adjoint(batch_size=4))
@@ -193,10 +193,10 @@ def test_what_is_optional_has_a_default():
     np.testing.assert_allclose(testbed.gradient(round, jnp.asarray(5.0)), 4)
     assert testbed.project(1.5) == 1.5
     for missing in (testbed.linear, testbed.inner, testbed.adjoint):
-        with pytest.raises(NotImplementedError, match="The inner solution of OnlyWhatIsNeeded is not linear in known"):
+        with pytest.raises(sf.NotAvailable, match="The inner solution of OnlyWhatIsNeeded is not linear in known"):
             missing()
     for bound in (testbed.smoothness, testbed.objective_bound, testbed.suprema, testbed.parameter_suprema):
-        with pytest.raises(NotImplementedError, match=r"of OnlyWhatIsNeeded .*is known"):
+        with pytest.raises(sf.NotAvailable, match=r"of OnlyWhatIsNeeded .*is known"):
             bound(4)
 
 
@@ -214,7 +214,7 @@ def test_bounds_hold(testbed, value_and_slope):
     assert suprema.shape == testbed.parameter_suprema(ROUNDS).shape == (ROUNDS - 1,)
     assert (changes <= suprema * (1 + 1e-9) + 1e-12).all()
     if isinstance(testbed, DriftingRegression):
-        with pytest.raises(NotImplementedError, match="no smoothness constant"):
+        with pytest.raises(sf.NotAvailable, match="no smoothness constant"):
             testbed.smoothness(ROUNDS)
     else:
         hessian = jax.jit(jax.vmap(jax.jacfwd(lambda outer: testbed.gradient(jnp.asarray(3), outer))))

@@ -293,7 +293,7 @@ class StreamEstimator(BaseEstimator, ABC):
 
     def _options(self) -> dict[str, Any]:
         """The parameters that are options of the learner."""
-        return self.get_params()
+        return {name: getattr(self, name) for name in LearnerOptions.__dataclass_fields__}
 
     def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         unknown = np.full(len(X), np.nan)

@@ -8,6 +8,7 @@ import jax
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from smoothfbo.errors import NotAvailable
 from smoothfbo.functions.linear import Linear
 from smoothfbo.functions.network import Network
 from smoothfbo.problem import Problem
@@ -19,7 +20,7 @@ class AbstractTestbed(eqx.Module):
     """A drifting bilevel problem with known truth: the exact F_t(λ), and what the theory needs to know about it.
 
     A testbed is a pytree, so that runs can be vmapped over its numbers. Bounds are over the rounds 0, …, `rounds` − 1,
-    or over the changes between them; where a bound is not known, a `NotImplementedError` says so.
+    or over the changes between them; where a bound is not known, `NotAvailable` says so.
     """
 
     # The exact answer.
@@ -34,7 +35,7 @@ class AbstractTestbed(eqx.Module):
 
     @abstractmethod
     def best(self, round: Int[Array, ""]) -> PyTree:
-        """A λ with the smallest F_t(λ); where none is known, a `NotImplementedError` says why."""
+        """A λ with the smallest F_t(λ); where none is known, `NotAvailable` says why."""
 
     def gap(self, round: Int[Array, ""], outer: PyTree) -> Float[Array, ""]:
         """F_t(λ) − F_t(λ*_t), how much worse than the best."""
@@ -60,7 +61,7 @@ class AbstractTestbed(eqx.Module):
 
     def linear(self) -> Linear:
         """The inner function in closed form, where h* is linear in known features."""
-        raise NotImplementedError(f"The inner solution of {self._name} is not linear in known features.")
+        raise NotAvailable(f"The inner solution of {self._name} is not linear in known features.")
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The inner function as methods train it, by `steps` updates a round; what is None the testbed chooses.
@@ -81,22 +82,22 @@ class AbstractTestbed(eqx.Module):
     def smoothness(self, rounds: int) -> Any:
         """L ≥ ‖∇²F_t(λ)‖ for all λ and t."""
         del rounds
-        raise NotImplementedError(f"No smoothness constant of {self._name} is known.")
+        raise NotAvailable(f"No smoothness constant of {self._name} is known.")
 
     def objective_bound(self, rounds: int) -> Any:
         """Q ≥ |F_t(λ)| for all λ and t."""
         del rounds
-        raise NotImplementedError(f"No bound of the objective of {self._name} is known.")
+        raise NotAvailable(f"No bound of the objective of {self._name} is known.")
 
     def suprema(self, rounds: int) -> Float[Array, " changes"]:
         """sup_λ |F_{t+1}(λ) − F_t(λ)| for t = 0, …, rounds − 2."""
         del rounds
-        raise NotImplementedError(f"No bound on the change of the objective of {self._name} is known.")
+        raise NotAvailable(f"No bound on the change of the objective of {self._name} is known.")
 
     def parameter_suprema(self, rounds: int) -> Float[Array, " changes"]:
         """sup_λ ‖θ*_{t+1,λ} − θ*_{t,λ}‖ for t = 0, …, rounds − 2: how far the exact inner solution moves."""
         del rounds
-        raise NotImplementedError(f"No bound on how far the inner solution of {self._name} moves is known.")
+        raise NotAvailable(f"No bound on how far the inner solution of {self._name} moves is known.")
 
     @property
     def _name(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
 from smoothfbo import checks
-from smoothfbo.errors import refuse_keywords
+from smoothfbo.errors import NotAvailable, refuse_keywords
 from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.source import RoundNumbers
@@ -104,7 +104,7 @@ class DriftingCosine(AbstractTestbed):
         """There is no inner problem: an `Oracle` needs none."""
 
     def linear(self) -> Linear:
-        raise NotImplementedError("DriftingCosine has no inner problem, so there is no inner function: use oracle().")
+        raise NotAvailable("DriftingCosine has no inner problem, so there is no inner function: use oracle().")
 
     def source(self) -> RoundNumbers:
         """The data of a round are its number."""

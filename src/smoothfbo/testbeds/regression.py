@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
 from smoothfbo import checks
+from smoothfbo.errors import NotAvailable
 from smoothfbo.functions.network import Network
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
@@ -232,7 +233,7 @@ class DriftingRegression(AbstractTestbed):
     def smoothness(self, rounds: int) -> float:
         """There is none: F_t(λ) = F_t(cλ) for all c > 0, so its curvature grows like 1/‖λ‖² towards λ = 0."""
         del rounds
-        raise NotImplementedError(
+        raise NotAvailable(
             "DriftingRegression has no smoothness constant: F_t depends on the shares of the weights alone, so its "
             "curvature grows without bound towards λ = 0."
         )
@@ -259,8 +260,8 @@ class DriftingRegression(AbstractTestbed):
         moved = jnp.sqrt(jax.vmap(lambda round: self.discrepancy(round)[0, 0])(times))
         return jax.vmap(lambda t: jnp.max(jax.lax.dynamic_slice(moved, (t,), (self.lags,))))(jnp.arange(rounds - 1))
 
-    def _unknown(self, what: str) -> NotImplementedError:
-        return NotImplementedError(f"DriftingRegression does not know {what} for weighting={self.weighting!r}.")
+    def _unknown(self, what: str) -> NotAvailable:
+        return NotAvailable(f"DriftingRegression does not know {what} for weighting={self.weighting!r}.")
 
 
 class RegressionSource(AbstractSource):

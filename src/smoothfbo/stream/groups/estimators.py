@@ -17,7 +17,6 @@ from smoothfbo.stream.groups.learners import SeriesLearners
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import segments_of
 
@@ -32,25 +31,13 @@ class _Keyed(NamedTuple):
 class _BySeries(StreamEstimator):
     """What the two estimators below have in place of one learner; before `StreamRegressor` among the bases."""
 
-    def __init__(
-        self,
-        by: str | Sequence[str],
-        *,
-        block: int | None = LearnerOptions.block,
-        predictor: str = LearnerOptions.predictor,
-        smoothing: int = LearnerOptions.smoothing,
-        step: float = LearnerOptions.step,
-        rates: int = LearnerOptions.rates,
-        ridge: float = LearnerOptions.ridge,
-        width: int = LearnerOptions.width,
-        network_blocks: int = LearnerOptions.network_blocks,
-        network_steps: int = LearnerOptions.network_steps,
-        network_rate: float = LearnerOptions.network_rate,
-        seed: int = LearnerOptions.seed,
-    ):
-        options: dict[str, Any] = {k: v for k, v in locals().items() if k in LearnerOptions.__dataclass_fields__}
+    def __init__(self, by: str | Sequence[str], **options: Any):
         super().__init__(**options)
         self.by = by
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """`by`, and the options of every series, which scikit-learn does not find in the signature above."""
+        return super().get_params(deep) | self._options()
 
     @property
     def series_(self) -> list[Any]:
@@ -159,9 +146,6 @@ class _BySeries(StreamEstimator):
     def _new_learner(self, spec: Specification) -> Any:
         return SeriesLearners(spec)
 
-    def _options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params().items() if name != "by"}
-
     def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         """What could come next in every series; of several rows of a series, each could be the next one."""
         slots = self.keys_.known(X.keys)
@@ -214,17 +198,5 @@ class SeriesRegressor(_BySeries, StreamRegressor):
 class SeriesClassifier(_BySeries, StreamClassifier):
     """Classification on many drifting series at once: a `StreamClassifier` for each of them, learnt together.
 
-    The classes are those of all series; otherwise as `SeriesRegressor`.
-
-    Parameters
-    ----------
-    by : the column of the data frame that says which series a row is of, or a list of such columns.
-    block, predictor, … : those of `StreamClassifier`, for every series.
-
-    Attributes
-    ----------
-    classes_ : the classes so far.
-    series_ : the series so far.
-    learner_ : the learners.
-    n_features_in_, feature_names_in_ : of the features, without the columns `by`.
+    Parameters and attributes are those of `SeriesRegressor`, and `classes_`: the classes of all series so far.
     """

@@ -17,7 +17,7 @@ class ArenaMethod:
 
     - `name`: as on the command line; `label`, `colour`: as on the page (known names have theirs already).
     - `build`: `(testbed, rate, window, **options) -> Online`. The rate is a traced number, and so is the window: a
-      smoother needs `capacity=LARGEST_WINDOW`. It raises `NotImplementedError`, with a sentence, where the method
+      smoother needs `capacity=LARGEST_WINDOW`. It raises `smoothfbo.NotAvailable`, with a sentence, where the method
       does not apply. The arena itself adds the normalised step rule behind the optimiser.
     - `windows`: the windows to try; `(1,)` is a method without one, which gets more rates in their place.
     - `static_window`: `build` gets the window as a Python integer, and every window is compiled on its own.

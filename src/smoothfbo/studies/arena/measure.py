@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pandas as pd
 
+from smoothfbo.errors import NotAvailable
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.harness.study import Measured, Program, Sequel, Study
 from smoothfbo.studies.arena import drift_map, leaderboard, plugins
@@ -56,10 +57,10 @@ def applicable(
     for problem, method in contestants.pairs():
         try:
             if method.name in problem.without:
-                raise NotImplementedError("it would take too long on this problem")
+                raise NotAvailable("it would take too long on this problem")
             jax.eval_shape(partial(_build, problem, method), np.uint32(0))
             pairs.append((problem, method))
-        except NotImplementedError as error:
+        except NotAvailable as error:
             absent.append({"problem": problem.name, "method": method.name, "why": str(error)})
         except Exception as error:
             owner = contestants.owner(method, problem)

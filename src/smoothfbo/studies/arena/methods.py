@@ -7,6 +7,7 @@ import optax
 from jaxtyping import Array, Int
 
 from smoothfbo.adaptive import adaptive_steps
+from smoothfbo.errors import NotAvailable
 from smoothfbo.functions import Linear, Network
 from smoothfbo.hypergradients import (
     AbstractEstimator,
@@ -83,7 +84,7 @@ def recommended(testbed: Any, rate: Number, window: Window) -> Online:
         return Online(None, testbed.oracle(), adaptive_steps(rate), project=testbed.project)
     try:
         function = testbed.linear()
-    except NotImplementedError:
+    except NotAvailable:
         function = inner(testbed)
     return smooth_fbo(testbed.problem(), function, project=testbed.project, length=rate)
 
@@ -92,14 +93,14 @@ def solved(testbed: Any) -> tuple[Linear, Linear]:
     """The inner and the adjoint function in closed form."""
     linear = testbed.linear()
     if linear.steps > 1:
-        raise NotImplementedError("the inner problem has no closed form")
+        raise NotAvailable("the inner problem has no closed form")
     return linear, linear
 
 
 def solved_or_trained(testbed: Any) -> tuple[Any, Any]:
     try:
         return solved(testbed)
-    except NotImplementedError:
+    except NotAvailable:
         return inner(testbed), testbed.adjoint()
 
 
@@ -192,7 +193,7 @@ def system_rate(testbed: Any) -> float:
 def inner(testbed: Any, steps: int | None = None) -> Network:
     """The testbed's own inner network; an oracle problem has none."""
     if testbed.problem() is None:
-        raise NotImplementedError("the problem is a gradient oracle: it has no inner function")
+        raise NotAvailable("the problem is a gradient oracle: it has no inner function")
     return testbed.inner(steps=steps)
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from smoothfbo import checks
-from smoothfbo.errors import UsageError
+from smoothfbo.errors import NotAvailable, UsageError
 from smoothfbo.online import start
 from smoothfbo.studies.arena import plugins
 from smoothfbo.studies.arena.config import ArenaConfig
@@ -33,7 +33,7 @@ def perform(task: dict[str, Any]) -> str | None:
             method = _named((*METHODS, *entries), task["method"], ArenaMethod)
             problem = _named((*PROBLEMS, *entries), task["problem"], ArenaProblem)
             play(method, problem)
-    except NotImplementedError:
+    except NotAvailable:
         return None  # the method does not apply there, and says so
     except (Exception, SystemExit) as error:
         return plugins.reason(error)
