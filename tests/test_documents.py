@@ -25,6 +25,8 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 # Options of other programs that the pages mention.
 FOREIGN = {"--jumps", "--resume"}  # benchmarks/stream.py
+# Enough to show what the page says: programs of the tests are compiled quickly, and slow.
+FEWER_ROUNDS = {"README.md": ("rounds=200", "rounds=80")}
 
 
 def name_of(page):
@@ -68,6 +70,7 @@ def run_page(page):
     A block that begins with "# needs PACKAGE" is left out where there is no such package.
     """
     namespace, printed = {"__name__": "__main__"}, io.StringIO()
+    fewer = FEWER_ROUNDS.get(name_of(page), ("", ""))
     with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("error")
         for line, code in blocks(page, "python"):
@@ -75,7 +78,7 @@ def run_page(page):
             if needs and importlib.util.find_spec(needs[1]) is None:
                 continue
             # Blank lines in front: an error names the line of the page.
-            exec(compile("\n" * (line - 1) + code, str(page), "exec"), namespace)
+            exec(compile("\n" * (line - 1) + code.replace(*fewer), str(page), "exec"), namespace)
     return printed.getvalue(), namespace
 
 

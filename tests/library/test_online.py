@@ -90,6 +90,9 @@ FURTHER = (
     "explicit",
     "single loop",
     "first order",
+    "storm",
+    "unrolled",
+    "re-evaluated",
 )
 
 

@@ -68,9 +68,6 @@ KINDS = (
     "functional, linear",
     "functional, corrected",
     "implicit, conjugate gradients",
-    "storm",
-    "re-evaluated",
-    "unrolled",
 )
 
 
@@ -167,7 +164,7 @@ def test_ragged_rounds_compile_once_per_bucket(key):
 
 
 def test_a_recorded_run_of_padded_rounds_is_the_run_of_the_ragged_ones(key):
-    algorithm = algorithm_of("functional, trained")
+    algorithm = algorithm_of("functional, linear")
     sizes = (40, 12)
     ragged = [jax.tree.map(lambda leaf, n=n: leaf[:n], paired(n)) for n in sizes]
     record = jax.tree.map(lambda *leaves: np.stack(leaves), *(sf.pad(data, 40) for data in ragged))

@@ -9,7 +9,8 @@ from sklearn.exceptions import NotFittedError
 from smoothfbo import SeriesClassifier, SeriesRegressor, StreamRegressor
 from smoothfbo.errors import UsageError
 
-OPTIONS = {"block": 4, "rates": 2, "smoothing": 2}
+# As in test_estimator.py, and as many features: the learner of one series compiles once for both files.
+OPTIONS = {"block": 8, "rates": 4, "smoothing": 3}
 
 
 def table(rows, shops=3, seed=0):
@@ -17,7 +18,7 @@ def table(rows, shops=3, seed=0):
     random = np.random.default_rng(seed)
     shop = random.integers(0, shops, rows)
     shop[: rows // 3] %= 2
-    frame = pd.DataFrame({"shop": shop, "x": random.normal(size=rows), "z": random.normal(size=rows)})
+    frame = pd.DataFrame(random.normal(size=(rows, 3)), columns=["x", "z", "none"]).assign(shop=shop)
     return frame, 10.0**shop * (frame.x - shop * frame.z + 0.1 * random.normal(size=rows)).to_numpy()
 
 

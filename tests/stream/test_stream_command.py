@@ -428,8 +428,8 @@ def wait_for_snapshot(process, folder, number):
 @pytest.mark.usefixtures("no_figures")
 def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path):
     random = np.random.default_rng(0)
-    x = random.normal(size=28_000).round(3)  # a snapshot after every 8,192 rows
-    pd.DataFrame({"x": x, "y": x + random.normal(size=28_000).round(2)}).to_csv(tmp_path / "data.csv", index=False)
+    x = random.normal(size=20_000).round(3)  # a snapshot after every 8,192 rows
+    pd.DataFrame({"x": x, "y": x + random.normal(size=20_000).round(2)}).to_csv(tmp_path / "data.csv", index=False)
     arguments = ("stream", tmp_path / "data.csv", "--target", "y", *OPTIONS, "--out")
     whole, folder = tmp_path / "whole", tmp_path / "my run"
     process = command(*arguments, folder)
@@ -439,7 +439,7 @@ def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path):
     assert process.returncode == 130, errors
     assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
     process = command(*arguments, folder)
-    wait_for_snapshot(process, folder, 3)
+    wait_for_snapshot(process, folder, 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "summary.json").exists()

@@ -51,10 +51,13 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("theory") / "run"
     printed = io.StringIO()
     with (
+        pytest.MonkeyPatch.context() as patch,
         jaxtyped_off(),
         jax.enable_x64(False),
         contextlib.redirect_stdout(printed),
     ):
+        # Finding room for every label takes most of the time of drawing.
+        patch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda self, figure: None)
         status = cli.main(["theory", *SMALL, "--out", str(folder)])
     return status, folder, printed.getvalue()
 

@@ -132,10 +132,7 @@ def test_gradients_are_derivatives_of_the_objective(testbed, value_and_slope):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", marked(TESTBEDS, ("finite, linear", "regression, decay", "sources")))
-def test_it_can_be_run(name, key):
-    """The source, the problem and the inner function fit together, whatever the testbed."""
-    testbed = make(name)
+def three_rounds(testbed, key):
     if testbed.problem() is None:
         estimator = testbed.oracle()
         for part in (testbed.inner, testbed.linear):
@@ -144,9 +141,21 @@ def test_it_can_be_run(name, key):
     else:
         estimator = sf.Functional(testbed.inner(steps=2), testbed.adjoint(batch_size=4))
     algorithm = sf.Online(testbed.problem(), estimator, optax.sgd(1e-3), project=testbed.project)
-    _, trace = sf.run(algorithm, testbed.source(), testbed.initial(), rounds=3, key=key)
-    assert bool(trace.finite.all())
-    assert trace.outer[0].shape == testbed.initial().shape
+    return sf.run(algorithm, testbed.source(), testbed.initial(), rounds=3, key=key)[1]
+
+
+@pytest.mark.parametrize("name", TESTBEDS)
+def test_its_parts_fit_together(name, key):
+    """The source, the problem and the inner function, by their shapes."""
+    testbed = make(name)
+    trace = jax.eval_shape(lambda key: three_rounds(testbed, key), key)
+    assert trace.outer.shape == (3, *testbed.initial().shape)
+
+
+@pytest.mark.parametrize("name", marked(TESTBEDS, set(TESTBEDS) - {"cosine", "regression", "corruption"}))
+def test_it_can_be_run(name, key):
+    testbed = make(name)
+    assert bool(three_rounds(testbed, key).finite.all())
     np.testing.assert_array_equal(testbed.project(testbed.initial()), testbed.initial())
 
 
