@@ -23,15 +23,16 @@ WINDOW = 1_000
 
 
 def operations_per_step(batch: int = 256, hidden: int = 32, model: int = 3) -> float:
-    """Floating-point operations of the matrix products of one step of FBO, counted on paper.
+    """Floating-point operations of the matrix products of one step of FBO, as in the compiled program.
 
     A pass of n inputs through a network with m weights is 2nm operations; a gradient in the weights takes two more
-    such passes, one in the inputs takes one. Passes of the two Q networks: inner loss 1 + 2, values after the inner
-    step 1, target at s' 1, target at s_λ 2 (inner loss and hypergradient) + 1. Of the two models: 2 + 2.
+    such passes but for the first layer's inputs, one in the inputs takes one. Passes of the two Q networks: inner loss
+    1 + 2, values after the inner step 1, targets at s' and at s_λ 1 + 1, hypergradient 1, and the action, of one input.
+    Of the two models: 1 + 2.
     """
     q = 4 * hidden + hidden * hidden + hidden * 2
     world = 6 * model + model * model + model * 4
-    return 2 * 2 * batch * (8 * q + 4 * world)
+    return 2 * 2 * (batch * (7 * q - 4 * hidden + 3 * world - 6 * model) + q)
 
 
 def bytes_per_step(batch: int = 256, hidden: int = 32, model: int = 3, smooth: bool = False) -> float:
@@ -70,10 +71,12 @@ def prepare(method: str, lanes: int) -> Prepared:
 
     (program,) = programs(configuration(method, lanes, WINDOW, STEPS))
     begin = time.perf_counter()
-    first = jax.jit(jax.vmap(program.start))
+    options = dict(program.gpu_options)
+    first = jax.jit(jax.vmap(program.start), compiler_options=options)
     start = first.lower(program.numbers).compile()
     state = jax.eval_shape(first, program.numbers)
-    advance = jax.jit(jax.vmap(program.advance), donate_argnums=1).lower(program.numbers, state).compile()
+    following = jax.jit(jax.vmap(program.advance), donate_argnums=1, compiler_options=options)
+    advance = following.lower(program.numbers, state).compile()
     facts = {
         "method": method,
         "lanes": lanes,

@@ -165,14 +165,14 @@ def compile_all(repetitions: int, experiments: Sequence[str]) -> dict[str, Any]:
 
 def experiment(name: str) -> Any:
     """The program of FBO, as a preset has it."""
-    from smoothfbo.studies.cartpole import config as cartpole_config
+    from smoothfbo.studies.cartpole import presets as cartpole_presets
     from smoothfbo.studies.cartpole import program as cartpole
-    from smoothfbo.studies.regression import config as regression_config
+    from smoothfbo.studies.regression import presets as regression_presets
     from smoothfbo.studies.regression import program as regression
 
     if name == "regression":
-        return regression.programs(replace(regression_config.PRESETS["demo"], methods=("fbo",)))[0]
-    return cartpole.programs(replace(cartpole_config.PRESETS["quick"], methods=("fbo",), settings="none"))[0]
+        return regression.programs(replace(regression_presets.PRESETS["demo"], methods=("fbo",)))[0]
+    return cartpole.programs(replace(cartpole_presets.PRESETS["quick"], methods=("fbo",), settings="none"))[0]
 
 
 def _name(rounds: int, window: int) -> str:

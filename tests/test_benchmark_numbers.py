@@ -79,7 +79,7 @@ def test_hypergradients_against_peers(exponent):
 
 def test_functional_and_smoothing():
     cells = []
-    for peer, times in (("AID", ("1.6", "2.9", "5.3")), ("unrolled", ("0.33", "1", "3.1"))):
+    for peer, times in (("AID", ("1.9", "3.6", "6.6")), ("unrolled", ("0.49", "1.3", "3.6"))):
         lines = [ratio("functional", f"cosine at {time} ms per round", reference=peer) for time in times]
         cells.append(row(peer, f"{', '.join(times)} ms", ", ".join(with_range(line, 1) for line in lines)))
     flat = [
@@ -89,6 +89,13 @@ def test_functional_and_smoothing():
     assert all(line["reference"] == "w = 10" for line in flat)
     cells.append(row("time, largest w over w = 10 (goal ≤ 1.1)", *(f"{line['value']:.2f}" for line in flat)))
     assert not missing(PAGE, *cells)
+
+
+@pytest.mark.parametrize("testbed", ["sources", "instruments", "families"])
+def test_the_recommended_method(testbed):
+    methods = ("fbo-solved", "replayed-16", "recommended")
+    lines = [ratio("recommended", f"a round, {testbed}", subject=method) for method in methods]
+    assert not missing(PAGE, row(testbed, *(with_range(line, 1) for line in lines)))
 
 
 def test_one_gpu():

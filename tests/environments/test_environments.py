@@ -48,11 +48,11 @@ def test_dynamics_and_endings_equal_gymnasium(recording, dtype, tolerance):
     before, steps, action, after, terminated, truncated = recording
     assert terminated.sum() > 100
     assert truncated.sum() >= 3
-    state = cartpole.CartPoleState(*before.T.astype(dtype), steps=jnp.asarray(steps, jnp.int32))
+    state = cartpole.CartPoleState(jnp.asarray(before, dtype), jnp.asarray(steps, jnp.int32))
     environment = cartpole.CartPole(reward_low=-1.0, reward_high=1.0)
     step = jax.jit(jax.vmap(environment.step, in_axes=(0, 0, None)))
     following, outcome = step(state, jnp.asarray(action), jnp.asarray(0))
-    np.testing.assert_allclose(jnp.stack(following[:4], 1), after, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(following.observation, after, rtol=tolerance, atol=tolerance)
     np.testing.assert_array_equal(outcome.terminated, terminated)
     np.testing.assert_array_equal(outcome.truncated, truncated)
     np.testing.assert_array_equal(outcome.reward, 1)
@@ -66,7 +66,7 @@ def test_episodes_free_run_in_single_precision(recording):
 
     def free(state, row):
         first, steps, action = row
-        fresh = cartpole.CartPoleState(*first, steps=steps)
+        fresh = cartpole.CartPoleState(first, steps)
         state = jax.tree.map(lambda a, b: jnp.where(steps == 0, a, b), fresh, state)
         state, _ = environment.step(state, action, jnp.asarray(0))
         return state, environment.observe(state)
@@ -82,8 +82,7 @@ def test_episodes_free_run_in_single_precision(recording):
 @pytest.mark.parametrize(("angle", "reward"), [(-0.11, 0), (-0.09, 1), (0.0, 1), (0.19, 1), (0.21, 0)])
 def test_reward_is_paid_for_the_angle_after_the_step(angle, reward):
     environment = cartpole.CartPole(reward_low=-0.1, reward_high=0.2)
-    state = environment.reset(jnp.full(4, 0.5))._replace(angle=jnp.asarray(-1.0), angular_velocity=jnp.asarray(50.0))
-    state = state._replace(angle=jnp.asarray(angle - 1.0))
+    state = cartpole.CartPoleState(jnp.array([0.0, 0.0, angle - 1.0, 50.0]), jnp.asarray(0))
     following, outcome = environment.step(state, jnp.asarray(0), jnp.asarray(0))
     assert following.angle == pytest.approx(angle)
     assert outcome.reward == reward
@@ -114,16 +113,16 @@ def test_changed_physics_equals_gymnasium_with_the_same_physics(name):
     reference.total_mass = reference.masspole + reference.masscart
     reference.polemass_length = reference.masspole * reference.length
     environment = cartpole.CartPole(**{name: values[name]})
-    state = cartpole.CartPoleState(*map(jnp.asarray, reference.state), steps=jnp.asarray(0, jnp.int32))
+    state = cartpole.CartPoleState(jnp.asarray(reference.state), jnp.asarray(0, jnp.int32))
     for action in (0, 1, 1, 0, 1):
         reference.step(action)
         state, _ = environment.step(state, jnp.asarray(action), jnp.asarray(0))
-    np.testing.assert_allclose(state[:4], reference.state, rtol=1e-12)
+    np.testing.assert_allclose(state.observation, reference.state, rtol=1e-12)
 
 
 def test_first_states_fill_the_box():
     states = jax.jit(jax.vmap(cartpole.CartPole().reset))(jax.random.uniform(jax.random.key(0), (4000, 4)))
-    for part in states[:4]:
+    for part in states.observation.T:
         assert part.min() == pytest.approx(-0.05, abs=1e-3)
         assert part.max() == pytest.approx(0.05, abs=1e-3)
         assert part.mean() == pytest.approx(0, abs=2e-3)

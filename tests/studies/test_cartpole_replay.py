@@ -48,7 +48,11 @@ def short_memory():
 
 @pytest.mark.parametrize(
     ("change", "terminated", "truncated"),
-    [({}, 0, False), ({"steps": jnp.asarray(499, jnp.int32)}, 0, True), ({"position": jnp.asarray(9.0)}, 1, False)],
+    [
+        ({}, 0, False),
+        ({"steps": jnp.asarray(499, jnp.int32)}, 0, True),
+        ({"observation": jnp.array([9.0, 0, 0, 0])}, 1, False),
+    ],
 )
 def test_time_limits_bootstrap_and_terminations_do_not(change, terminated, truncated):
     stream, state, parameters, step = short_memory()

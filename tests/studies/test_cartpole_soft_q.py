@@ -24,6 +24,7 @@ from cartpole_reference import (
 )
 
 import smoothfbo as sf
+from smoothfbo.harness.methods import find
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole import soft_q
 
@@ -40,6 +41,33 @@ def test_networks_and_targets_equal_the_reference():
     assert loss == pytest.approx(expected, rel=1e-10)
     loss = REFERENCE.problem().outer_mean(jnp.asarray(OUTER), jnp.asarray(v), REFERENCE.data.outer)
     assert loss == pytest.approx(0.5 * np.mean(np.sum((v - REFERENCE.true_target[:, None]) ** 2, axis=1)), rel=1e-10)
+
+
+@pytest.mark.parametrize(("sizes", "leak"), [((4, 17, 5, 2), 0.0), ((6, 3, 4), 0.1)])
+def test_fused_passes_and_gradients_are_the_plain_ones(sizes, leak):
+    """In two blocks of samples, the second of them not full; for lanes of two networks each that share their inputs."""
+    plain, fused = (soft_q.Perceptron(sizes, leak, fused=fused) for fused in (False, True))
+    keys = jax.random.split(jax.random.key(3), 3)
+    parameters = jax.random.normal(keys[0], (2, 2, plain.parameters))
+    x, cotangent = jax.random.normal(keys[1], (2, sizes[0], 70)), jax.random.normal(keys[2], (2, 2, sizes[-1], 70))
+
+    def passes():
+        for perceptron in (plain, fused):
+            of_all = jax.vmap(jax.vmap(perceptron, in_axes=(0, None)))
+            values, gradients = jax.vjp(of_all, parameters, x)
+            of_parameters = jax.vjp(lambda p, of_all=of_all: of_all(p, x), parameters)[1](cotangent)
+            of_inputs = jax.vjp(lambda x, of_all=of_all: of_all(parameters, x), x)[1](cotangent)
+            yield values, gradients(cotangent), of_parameters, of_inputs
+
+    for known, found in zip(*map(jax.tree.leaves, jax.jit(lambda: tuple(passes()))()), strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-10, atol=1e-12)
+
+
+def test_networks_that_are_differentiated_twice_are_not_fused():
+    for name, is_fused in (("fbo", True), ("vep", True), ("omd", False), ("omd-cg", False), ("itd", False)):
+        q = soft_q.QNetworks(*SIZES, (3,), critics=1, fused=True)
+        estimator = cartpole.estimator_of(find(name), q, 0.1)
+        assert estimator.inner.make.apply.network == soft_q.Perceptron((SIZES[0], 3, SIZES[1]), fused=is_fused)
 
 
 @pytest.mark.parametrize("method", ["fbo", "mle", "vep"])

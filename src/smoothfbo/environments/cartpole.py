@@ -66,13 +66,21 @@ class Parameters(NamedTuple):
 
 
 class CartPoleState(NamedTuple):
-    """Where cart and pole are, how fast they move, and how long the episode has lasted."""
+    """Where cart and pole are, how fast they move, and how long the episode has lasted.
 
-    position: Float[Array, ""]
-    velocity: Float[Array, ""]
-    angle: Float[Array, ""]
-    angular_velocity: Float[Array, ""]
-    steps: Int[Array, ""]  # in this episode
+    The four numbers are ONE array: a loop on a GPU copies and stacks every array of its state by a kernel of its own.
+    """
+
+    observation: Float[Array, "*lanes 4"]  # position, velocity, angle and angular velocity
+    steps: Int[Array, "*lanes"]  # in this episode
+
+    @property
+    def position(self) -> Float[Array, "*lanes"]:
+        return self.observation[..., 0]
+
+    @property
+    def angle(self) -> Float[Array, "*lanes"]:
+        return self.observation[..., 2]
 
 
 class CartPole(AbstractEnvironment):
@@ -110,8 +118,7 @@ class CartPole(AbstractEnvironment):
         return Parameters(*(value(getattr(self, name)) for name in Parameters._fields))
 
     def reset(self, uniform: Float[Array, " 4"]) -> CartPoleState:
-        spread = (2 * uniform - 1) * FIRST_STATE_SPREAD
-        return CartPoleState(spread[0], spread[1], spread[2], spread[3], jnp.zeros((), jnp.int32))
+        return CartPoleState((2 * uniform - 1) * FIRST_STATE_SPREAD, jnp.zeros((), jnp.int32))
 
     def step(
         self, state: CartPoleState, action: Int[Array, ""] | int, time: Int[Array, ""] | int
@@ -127,7 +134,7 @@ class CartPole(AbstractEnvironment):
         return following, outcome
 
     def observe(self, state: CartPoleState) -> Float[Array, " 4"]:
-        return jnp.stack(state[:4])
+        return state.observation
 
 
 def drifting(duration: Number) -> CartPole:
@@ -142,18 +149,14 @@ def _move(state: CartPoleState, force: Float[Array, ""], parameters: Parameters)
     θ'' = (g sin θ − p cos θ) / (l (4/3 − m cos²θ / M)),   x'' = p − m l θ'' cos θ / M,
     p = (F + m l θ'² sin θ) / M,   m the pole's mass, M the total mass, l half the pole's length.
     """
-    sine, cosine = jnp.sin(state.angle), jnp.cos(state.angle)
-    push = (force + parameters.pole_mass_length * state.angular_velocity**2 * sine) / parameters.total_mass
+    _, velocity, angle, angular_velocity = state.observation
+    sine, cosine = jnp.sin(angle), jnp.cos(angle)
+    push = (force + parameters.pole_mass_length * angular_velocity**2 * sine) / parameters.total_mass
     inertia = parameters.half_length * (4 / 3 - parameters.pole_mass * cosine**2 / parameters.total_mass)
     angular_acceleration = (parameters.gravity * sine - cosine * push) / inertia
     acceleration = push - parameters.pole_mass_length * angular_acceleration * cosine / parameters.total_mass
-    return CartPoleState(
-        position=state.position + SECONDS_PER_STEP * state.velocity,
-        velocity=state.velocity + SECONDS_PER_STEP * acceleration,
-        angle=state.angle + SECONDS_PER_STEP * state.angular_velocity,
-        angular_velocity=state.angular_velocity + SECONDS_PER_STEP * angular_acceleration,
-        steps=state.steps + 1,
-    )
+    speeds = jnp.stack([velocity, acceleration, angular_velocity, angular_acceleration])
+    return CartPoleState(state.observation + SECONDS_PER_STEP * speeds, state.steps + 1)
 
 
 def _has_fallen(state: CartPoleState) -> Bool[Array, ""]:

@@ -77,7 +77,7 @@ class DriftingCartPole(gymnasium.Env[np.ndarray, int | np.integer]):
         )
 
     def _observation(self) -> np.ndarray:
-        return np.array(self._state[:4], np.float32)
+        return np.array(self._state.observation, np.float32)
 
     def _info(self) -> dict[str, Any]:
         now = self._parameters(np.int32(self._time))

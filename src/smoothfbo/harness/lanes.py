@@ -43,14 +43,15 @@ class SpreadProgram:
 
     def __init__(self, program: Program):
         self.lanes = len(program.lanes)
-        is_cpu = jax.devices()[0].platform == "cpu"
+        platform = jax.devices()[0].platform
+        is_cpu = platform == "cpu"
         width = program.width if is_cpu and program.width is not None else self.lanes
         devices = np.array(jax.devices()[:width])
         share = -(-width // len(devices))
         blocks = -(-share // BLOCK) if is_cpu else 1
         block = -(-share // blocks)
         self._width = len(devices) * blocks * block
-        options = dict(program.cpu_options) if is_cpu else {}
+        options = dict({"cpu": program.cpu_options, "gpu": program.gpu_options}.get(platform, {}))
         mesh = Mesh(devices, (AXIS,))
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._numbers = self.put(program.numbers)

@@ -34,6 +34,7 @@ class Program:
     - `rounds`, `chunk`: rounds in all, and per call of `advance`. The last chunk may go beyond the end: rows with
       `round >= rounds` are dropped.
     - `cpu_options`: options of XLA for a CPU, where a study has many short programs and compiling is most of the time.
+    - `gpu_options`: the same for a GPU.
     - `width`: lanes of a compiled call on a CPU; None: all of them. Programs that differ in their lanes alone can then
       share a compilation.
 
@@ -48,6 +49,7 @@ class Program:
     rounds: int
     chunk: int
     cpu_options: Mapping[str, Any] = field(default_factory=dict)
+    gpu_options: Mapping[str, Any] = field(default_factory=dict)
     width: int | None = None
 
     @property

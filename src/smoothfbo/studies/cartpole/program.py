@@ -36,6 +36,10 @@ from smoothfbo.studies.cartpole.settings import checked, read_settings, tried
 from smoothfbo.studies.cartpole.soft_q import QNetworks, WorldModel, soft_q_problem
 
 CART_POSITION, POLE_ANGLE = 0, 2  # their places in an observation
+ONCE_DIFFERENTIATED = ("mle", "vep", "fbo", "corrected-fbo")  # the others differentiate the gradient of the Q networks
+LARGEST_FUSED = 64  # layer whose weights a program of a kernel holds in registers
+# Kernels that do not depend on each other run side by side.
+GPU_OPTIONS = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
 SHOWN_STEPS, SHOWN_EVERY = 200, 4  # of an evaluation's first episode are kept, for pictures
 
 
@@ -64,6 +68,7 @@ def estimator_of(method: Method, q: QNetworks, rate: Any, steps: int = 1) -> Abs
     """How a method finds the gradient of the world model; all take the same number of inner steps a round."""
     # Differentiating through Adam gives hypergradients that cannot be used: itd takes plain gradient steps.
     optimiser = optax.sgd(rate) if method.estimator == "itd" else optax.adam(rate)
+    q = q if method.estimator in ONCE_DIFFERENTIATED else q.plain
     inner = Network.from_pair(q.init, q, optimiser, steps)
     return {
         "mle": lambda: Explicit(inner),
@@ -187,6 +192,7 @@ def _program(config: CartPoleConfig, method: Method, settings: Sequence[Mapping[
         advance=advance,
         rounds=config.steps,
         chunk=config.evaluate_every,
+        gpu_options=GPU_OPTIONS,
     )
 
 
@@ -197,11 +203,16 @@ def replay(config: CartPoleConfig, method: Method, numbers: Numbers) -> Replay:
         reward_low=Linear(first_low, last_low, config.steps), reward_high=Linear(first_high, last_high, config.steps)
     )
     sizes = environment.observation_size, environment.actions
+    fused = _can_fuse(*sizes, *config.q_hidden, *config.model_hidden)
     return Replay(
         environment=environment,
-        q=QNetworks(*sizes, config.q_hidden, config.critics),
+        q=QNetworks(*sizes, config.q_hidden, config.critics, fused),
         model=WorldModel(
-            *sizes, config.model_hidden, environment.observation_limits if config.bounded else None, config.model_leak
+            *sizes,
+            config.model_hidden,
+            environment.observation_limits if config.bounded else None,
+            config.model_leak,
+            fused,
         ),
         method=method.estimator,
         discount=config.discount,
@@ -216,6 +227,13 @@ def replay(config: CartPoleConfig, method: Method, numbers: Numbers) -> Replay:
         batch=config.batch,
         independent_final=config.independent_final,
     )
+
+
+def _can_fuse(*sizes: int) -> bool:
+    """Whether passes through networks with these layers are better single kernels: on GPUs that Triton knows."""
+    device = jax.devices()[0]
+    is_known = device.device_kind.startswith("NVIDIA") and float(device.compute_capability) >= 8  # that of the A100
+    return is_known and jnp.result_type(float) == jnp.float32 and max(sizes) <= LARGEST_FUSED
 
 
 def largest_value(discount: float, temperature: Any, actions: int) -> Any:

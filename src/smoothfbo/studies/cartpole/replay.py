@@ -124,7 +124,7 @@ class Replay(AbstractSource):
         self, parameters: Float[Array, "critics parameters"], observation: Float[Array, " observation"]
     ) -> Float[Array, " actions"]:
         """Probabilities of the actions."""
-        values = jnp.mean(self.q.values(parameters, observation), axis=0)
+        values = jnp.mean(self.q.values(parameters, observation[:, None])[..., 0], axis=0)
         soft = jax.nn.softmax(values / jnp.asarray(self.temperature, values.dtype))
         share = jnp.asarray(self.exploration, values.dtype)
         return (1 - share) * soft + share / self.environment.actions

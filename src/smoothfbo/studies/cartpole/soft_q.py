@@ -42,11 +42,13 @@ class Experience(NamedTuple):
 class Perceptron(eqx.Module):
     """A ReLU network with these layer sizes, as a function of one vector of parameters.
 
-    `leak` is the slope of its units below zero.
+    `leak` is the slope of its units below zero. `fused` makes a pass of many inputs one kernel on a GPU, which can be
+    differentiated once; see `fused.py`.
     """
 
     sizes: tuple[int, ...] = eqx.field(static=True)
     leak: float = eqx.field(static=True, default=0.0)
+    fused: bool = eqx.field(static=True, default=False)
 
     @property
     def parameters(self) -> int:
@@ -66,6 +68,10 @@ class Perceptron(eqx.Module):
         self, parameters: Float[Array, " parameters"], x: Float[Array, "inputs *samples"]
     ) -> Float[Array, "outputs *samples"]:
         """Of one input, or of many as the columns of a matrix: on a CPU that is the faster way round."""
+        if self.fused and x.ndim == 2:
+            from smoothfbo.studies.cartpole.fused import Form, fused  # it imports Pallas
+
+            return fused(Form(self.sizes, self.leak), parameters, x)
         position = 0
         for layer, (inputs, outputs) in enumerate(pairwise(self.sizes)):
             weight = parameters[position : position + inputs * outputs].reshape(inputs, outputs)
@@ -88,9 +94,22 @@ class QNetworks(eqx.Module):
     network: Perceptron
     critics: int = eqx.field(static=True)
 
-    def __init__(self, observation_size: int, actions: int, hidden: tuple[int, ...] = (32, 32), critics: int = 2):
-        self.network = Perceptron((observation_size, *hidden, actions))
+    def __init__(
+        self,
+        observation_size: int,
+        actions: int,
+        hidden: tuple[int, ...] = (32, 32),
+        critics: int = 2,
+        fused: bool = False,
+    ):
+        self.network = Perceptron((observation_size, *hidden, actions), fused=fused)
         self.critics = critics
+
+    @property
+    def plain(self) -> "QNetworks":
+        """The same ones, not fused: these can be differentiated as often as one likes."""
+        observation_size, *hidden, actions = self.network.sizes
+        return QNetworks(observation_size, actions, tuple(hidden), self.critics)
 
     def init(self, key: PRNGKeyArray, x: StateAction | None = None) -> Float[Array, "critics parameters"]:
         del x
@@ -146,10 +165,11 @@ class WorldModel(eqx.Module):
         hidden: tuple[int, ...] = (3, 3),
         limits: tuple[float, ...] | None = None,
         leak: float = 0.0,
+        fused: bool = False,
     ):
         if limits is not None and len(limits) != observation_size:
             raise ValueError(f"limits must be one number for each of {observation_size} observations, got {limits}.")
-        self.network = Perceptron((observation_size + actions, *hidden, observation_size), leak)
+        self.network = Perceptron((observation_size + actions, *hidden, observation_size), leak, fused)
         self.limits = limits
 
     def init(self, key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
