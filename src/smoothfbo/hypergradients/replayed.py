@@ -12,6 +12,7 @@ from smoothfbo import checks
 from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate, keep_finite
+from smoothfbo.hypergradients.change import ChangeState, no_change, watch
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.samples import Data
 
@@ -23,9 +24,11 @@ class ReplayState(NamedTuple):
 
     window: PyTree
     own: PyTree | None
-    history: Data  # the last w rounds, slot t mod w
-    rounds: Int[Array, ""]  # stored so far, and once the ring of w slots is full, w + (rounds mod w)
+    history: Data  # a ring of w rounds
+    slot: Int[Array, ""]  # of the ring, for the next round
+    rounds: Int[Array, ""]  # that the window has: at most w, and fewer after a change
     losses: Float[Array, "2"] | None  # running means of the outer loss of window and own on data not yet seen
+    change: ChangeState | None
 
     @property
     def inner(self) -> Any:
@@ -50,6 +53,11 @@ class Replayed(AbstractEstimator):
        the same rows, as for `PointwiseAdjoint`, it is that of the round's samples of both kinds.)
     2. that of `own` on the data of the round alone, whose fits begin at those of the window and stay near them: with
        `Linear(..., damping=δ)` they minimise the round's objective plus ½ δ m ‖w − w_window‖². It is `gradient`.
+
+    **Where the inner problem changes at once**, the window would go on to answer for what is over. So it is watched how
+    much `own` gains on the inner samples of the round, G_t = L_in(ĥ_window) − L_in(ĥ_own). Where G_t lies far above its
+    running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + min(z_t, 10) − 3) > 6), the window keeps
+    the rounds since S left 0, and grows again. A steady drift is no change: the mean of G_t has it.
 
     Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
     ten rounds or so, each time on outer samples that it had not seen.
@@ -104,8 +112,8 @@ class Replayed(AbstractEstimator):
             lambda leaf: jnp.zeros((self.window, *leaf.shape), leaf.dtype),
             jax.eval_shape(self.estimator.prepared, data),
         )
-        losses = None if own is None else jnp.zeros(2)
-        return ReplayState(first, own, history, jnp.zeros((), jnp.int32), losses)
+        losses, change = (None, None) if own is None else (jnp.zeros(2), no_change())
+        return ReplayState(first, own, history, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), losses, change)
 
     def __call__(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
@@ -116,14 +124,15 @@ class Replayed(AbstractEstimator):
                 "Replayed needs rounds of one form, because it joins them: pad all to one size (smoothfbo.pad). The "
                 f"first had {checks.describe(kept)}, this one has {checks.describe(data)}."
             )
-        slot = state.rounds % self.window
+        slot = state.slot
         # One bad value would spoil the next w rounds, so none is stored; this round sees its own data as they are.
         history = jax.tree.map(
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
         replayed = _last(history, prepared, self.window, slot, state.rounds)
         estimate, window = self.estimator(problem, outer, state.window, replayed, key)
-        own = losses = None
+        rounds = jnp.minimum(state.rounds + 1, self.window)
+        own = losses = change = None
         if self.own is not None:
             # The judge begins where the window's fits begin, with the same key: what they share is compiled once.
             fresh = prepared if self.estimator.paired else Data(replayed.inner, prepared.outer)
@@ -135,12 +144,20 @@ class Replayed(AbstractEstimator):
                 implicit=refined.implicit,
                 candidates=(judge.gradient, refined.gradient),
             )
+            assert state.change is not None
+            gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)
+            verdict, change = watch(state.change, gain, rounds == self.window)
+            rounds = jnp.where(verdict.changed, jnp.minimum(rounds, verdict.since), rounds)
         usable = all_finite(prepared)
-        rounds = jnp.where(state.rounds + 1 == 2 * self.window, self.window, state.rounds + 1)
-        rounds = jnp.where(usable, rounds, state.rounds)  # else the next round takes the same slot
+        # After a round that is not usable the next one takes the same slot.
+        slot, rounds, change = jax.tree.map(
+            lambda new, old: jnp.where(usable, new, old),
+            ((slot + 1) % self.window, rounds, change),
+            (slot, state.rounds, state.change),
+        )
         if state.losses is not None:
             losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
-        following = ReplayState(window, own, history, rounds, losses)
+        following = ReplayState(window, own, history, slot, rounds, losses, change)
         # The losses are those on the data of this round alone, as with every other estimator.
         predict = batched(self.predictor(following))
         estimate = estimate._replace(
@@ -153,6 +170,14 @@ class Replayed(AbstractEstimator):
         """The data are finite and need not be looked at again, which would cost as much as a fit."""
         window, own, losses = keep_finite((new.window, new.own, new.losses), (old.window, old.own, old.losses))
         return new._replace(window=window, own=own, losses=losses)
+
+    def _gain(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, ""]:
+        """How much smaller the inner loss of the round is with `own`'s function than with the window's."""
+        of_window, of_own = (
+            problem.inner_mean(outer, batched(function)(data.inner.x), data.inner)
+            for function in self._functions(state)
+        )
+        return of_window - of_own
 
     def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, "2"]:
         """With what the inner functions of before say about the outer samples of this round."""
@@ -195,7 +220,7 @@ def _finite(values: Array) -> Array:
 
 
 def _last(history: PyTree, newest: PyTree, window: int, slot: Int[Array, ""], rounds: Int[Array, ""]) -> PyTree:
-    """The samples of the last rounds along one axis: `slot` has the newest one's, before which there were `rounds`."""
+    """The samples of the last rounds along one axis: `slot` has the newest one's, after `rounds` that count."""
     ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(rounds + 1, window)
 
     def joined(kept: Array, newest: Array) -> Array:

@@ -23,6 +23,7 @@ from smoothfbo.testbeds.simplex import smallest_on_simplex
 from smoothfbo.types import Number
 
 PERIOD = 2 * np.pi / 0.05  # of the paper's drift, 2 sin(0.05 t)
+SMALLEST = 1e-2  # sum of weights per lag
 
 Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
 
@@ -172,8 +173,15 @@ class DriftingRegression(AbstractTestbed):
         raise self._unknown("a λ to start from")
 
     def project(self, outer: Array) -> Array:
-        """Onto λ ≥ 0; logarithms of weights are free."""
-        return outer if self.weighting is log_weights else jnp.maximum(outer, 0)
+        """Onto λ ≥ 0, and for weights per lag Σλ ≥ 0.01: where all are 0, they have no shares, and F_t no value.
+        Logarithms of weights are free.
+        """
+        if self.weighting is log_weights:
+            return outer
+        kept = jnp.maximum(outer, 0)
+        if self.weighting is not per_lag:
+            return kept
+        return jnp.where(jnp.sum(kept) < SMALLEST, optax.projections.projection_simplex(outer, SMALLEST), kept)
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""

@@ -1,0 +1,65 @@
+"""When has the inner problem changed? Page's cumulative sum, on what a fit to the newest round alone gains."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+MEMORY = 50  # rounds, of the running mean and variance of the gain
+FIRST = 20  # rounds before which nothing is an alarm: mean and variance are not known yet
+FAR = 3.0  # standard deviations: what lies beyond does not move mean and variance
+LARGEST = 10.0  # standard deviations that one round counts at most
+ALLOWED = 3.0  # standard deviations that a round may lie above the mean for nothing
+ALARM = 6.0  # the sum at which it is a change
+
+
+class ChangeState(NamedTuple):
+    mean: Float[Array, ""]
+    variance: Float[Array, ""]
+    rounds: Int[Array, ""]  # that mean and variance are made of
+    total: Float[Array, ""]  # the cumulative sum
+    since: Int[Array, ""]  # rounds since it was 0
+
+
+class Verdict(NamedTuple):
+    changed: Bool[Array, ""]
+    since: Int[Array, ""]  # rounds since the change, the newest one included
+
+
+def no_change() -> ChangeState:
+    zero, none = jnp.zeros(()), jnp.zeros((), jnp.int32)
+    return ChangeState(zero, zero, none, zero, none)
+
+
+def watch(state: ChangeState, gain: Float[Array, ""], counts: Bool[Array, ""]) -> tuple[Verdict, ChangeState]:
+    """Page's test (1954) of G_t, in standard deviations z_t from its running mean:
+
+        S_t = max(0, S_{t−1} + min(z_t, 10) − 3),     a change where S_t > 6.
+
+    Two or three rounds far above the mean are a change; one is, only if it lies nine deviations above. S leaves 0 when
+    the change came, so it is known how many rounds belong to what is new. Rounds that do not `counts` are judged, but
+    leave mean and variance as they are. What is not finite says nothing.
+    """
+    gain = gain.astype(state.mean.dtype)
+    usable = jnp.isfinite(gain)
+    deviation = jnp.sqrt(state.variance)
+    is_known = (state.rounds >= FIRST) & (deviation > 0)
+    z = jnp.where(is_known & usable, (gain - state.mean) / jnp.where(deviation > 0, deviation, 1), 0)
+    total = jnp.maximum(0, state.total + jnp.minimum(z, LARGEST) - ALLOWED)
+    since = jnp.where(total > 0, state.since + 1, 0)
+    changed = total > ALARM
+
+    # Without what may be a change already.
+    value = jnp.where(is_known, jnp.minimum(gain, state.mean + FAR * deviation), gain)
+    share = 1 / jnp.minimum(state.rounds + 1, MEMORY).astype(state.mean.dtype)
+    mean = state.mean + share * (value - state.mean)
+    variance = (1 - share) * state.variance + share * (value - state.mean) * (value - mean)
+    learns = usable & counts
+    following = ChangeState(
+        mean=jnp.where(learns, mean, state.mean),
+        variance=jnp.where(learns, variance, state.variance),
+        rounds=jnp.where(learns, jnp.minimum(state.rounds + 1, MEMORY), state.rounds),
+        total=jnp.where(changed, 0, total),
+        since=jnp.where(changed, 0, since),
+    )
+    return Verdict(changed, since), following
