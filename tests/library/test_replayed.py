@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from problems import RIDGE_PROBLEM, linear, marked, ridge_data
 from reference import Ridge, features, outer_loss
 
 import smoothfbo as sf
+from smoothfbo.hypergradients import change
 
 RIDGES = [Ridge.draw(seed) for seed in range(9)]
 DATA = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(ridge_data(ridge) for ridge in RIDGES))
@@ -110,6 +112,76 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
         np.testing.assert_allclose(predicted, features(x) @ thetas[chosen[-1]], rtol=1e-9)
         np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
     assert chosen == [0, 1]
+
+
+def page(gains, counts):
+    """S_t and the rounds since it was 0, from the formula; the running mean and variance of the last 50 that count."""
+    mean = variance = total = 0.0
+    known, since, found = 0, 0, []
+    for gain, counted in zip(gains, counts, strict=True):
+        is_known = known >= 20
+        z = (gain - mean) / np.sqrt(variance) if is_known else 0.0
+        total = max(0.0, total + min(z, 10.0) - 3.0)
+        since = since + 1 if total > 0 else 0
+        found.append((total > 6, since))
+        if counted:
+            value = min(gain, mean + 3 * np.sqrt(variance)) if is_known else gain
+            known, old = min(known + 1, 50), mean
+            mean += (value - mean) / known
+            variance += ((value - old) * (value - mean) - variance) / known
+        if total > 6:
+            total, since = 0.0, 0
+    return found
+
+
+def test_changes_are_found_as_by_the_formula():
+    """Gains with a small and a large jump, single outliers that are none, and one that is not a number."""
+    gains = np.random.default_rng(0).gamma(4.0, size=160)
+    gains[90] += 15.0  # about seven deviations: once is not enough
+    gains[120:] += 10.0
+    counts = np.arange(160) % 7 != 3
+    expected = page(gains, counts)
+    assert [t for t, (changed, _) in enumerate(expected) if changed][0] in (121, 122, 123)
+
+    def step(state, at):
+        verdict, state = change.watch(state, *at)
+        return state, verdict
+
+    _, got = jax.lax.scan(step, change.no_change(), (jnp.asarray(gains), jnp.asarray(counts)))
+    np.testing.assert_array_equal(got.changed, [changed for changed, _ in expected])
+    np.testing.assert_array_equal(got.since, [since for _, since in expected])
+    before, state = change.no_change(), change.watch(change.no_change(), jnp.asarray(jnp.nan), jnp.asarray(True))[1]
+    for one, other in zip(before, state, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_window_begins_again_where_the_inner_problem_changes(key):
+    """All of it in NumPy: the gains of the round's own fit, Page's test, and the rounds that are left."""
+    outer = np.array([0.3, -0.2, 0.1])
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), 4, own=own_estimator())
+    call = eqx.filter_jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
+    ridges = [Ridge.draw(seed) for seed in range(48)]
+    for t in range(40, 48):
+        ridges[t] = dataclasses.replace(ridges[t], y_in=ridges[t].y_in + 4, y_out=ridges[t].y_out + 4)
+    state, length, lengths = estimator.init(RIDGE_PROBLEM, outer, ridge_data(ridges[0]), key), 0, []
+    gains, counts = [], []
+    for t, newest in enumerate(ridges):
+        window = joined([ridges[t - i % min(length + 1, 4)] for i in range(4)])
+        theta, gradient = refined(window, newest, outer)
+        losses = [
+            np.mean(0.5 * np.exp(outer[newest.group]) * (features(newest.x_in) @ each - newest.y_in) ** 2)
+            for each in (window.solution(outer), theta)
+        ]
+        length = min(length + 1, 4)
+        gains, counts = [*gains, losses[0] - losses[1]], [*counts, length == 4]
+        changed, since = page(gains, counts)[-1]
+        length = min(length, since) if changed else length
+        estimate, state = call(state, ridge_data(newest))
+        np.testing.assert_allclose(estimate.gradient, gradient, rtol=1e-7)
+        assert int(state.rounds) == length
+        lengths.append(length)
+    assert lengths[3:40] == [4] * 37
+    assert min(lengths[40:43]) < 4
 
 
 @pytest.mark.parametrize("has_own", [True, False])

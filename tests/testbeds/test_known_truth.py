@@ -159,3 +159,15 @@ def test_noise_has_the_stated_size():
     x, y = stream.draw(jnp.asarray(2), jax.random.key(8))
     np.testing.assert_allclose(np.std(y - stream.truth(jnp.asarray(2), x)), 0.4, rtol=0.01)
     np.testing.assert_allclose(np.std(x), 1.0, rtol=0.01)
+
+
+def test_weights_per_lag_keep_a_sum():
+    """Projected onto λ ≥ 0, Σλ ≥ 0.01: no point of that set is nearer. Elsewhere negative weights become 0."""
+    stream = DriftingRegression(jax.random.key(1), lags=3)
+    share = np.random.default_rng(0).dirichlet(np.ones(3), 20_000)
+    for point in ([-0.3, -0.1, -0.2], [0.001, 0.004, -0.5], [-0.2, -0.203, -1.0]):
+        got = np.asarray(stream.project(jnp.asarray(point)))
+        np.testing.assert_allclose([got.sum(), got.min()], [0.01, max(got.min(), 0)], rtol=1e-6)
+        nearest = np.min(np.linalg.norm(0.01 * share - point, axis=1))
+        assert np.linalg.norm(got - point) <= nearest + 1e-12
+    np.testing.assert_array_equal(stream.project(jnp.array([0.5, -0.1, 0.0])), [0.5, 0, 0])

@@ -181,7 +181,9 @@ class DriftingRegression(AbstractTestbed):
         kept = jnp.maximum(outer, 0)
         if self.weighting is not per_lag:
             return kept
-        return jnp.where(jnp.sum(kept) < SMALLEST, optax.projections.projection_simplex(outer, SMALLEST), kept)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes integers and floats
+            nearest = optax.projections.projection_simplex(outer, SMALLEST)
+        return jnp.where(jnp.sum(kept) < SMALLEST, nearest, kept)
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:
         """The paper's three-layer network with GELU, trained by Adam; h* is not linear in known features."""
