@@ -122,9 +122,10 @@ class Blocks:
         state: LearnerState,
         block: Rows,
         lanes: Float[Array, "lanes rows outputs"],
+        past: Float[Array, "rates kept kept"],
         weight: Float[Array, " rows"] | None = None,
     ) -> Learnt:
-        """A block more; `lanes` is what was predicted for it."""
+        """A block more; `lanes` is what was predicted for it, from the second moments `past`."""
         spec = self.spec
         targets, known, has_moved = state.targets, ~jnp.isnan(block.target), jnp.asarray(False)
         if not spec.is_classification:
@@ -157,7 +158,9 @@ class Blocks:
         root = mask if weight is None else jnp.sqrt(mask)  # of a mask it is the mask
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, root)
         state = state._replace(units=units, features=features, targets=targets, target=moments, memory=memory)
-        state, finite = self._round(state, gram, inputs, goal, mask, self._scale(lanes, target, moments.spread, mask))
+        scale = self._scale(lanes, target, moments.spread, mask)
+        past = memory.decayed if spec.delay == 0 else jnp.where(has_moved, 0, past)
+        state, finite = self._round(state, past, gram, inputs, goal, mask, scale)
         raw = add_raw_rows(state.raw, block.features, block.target)
         state = state._replace(raw=raw, rolling=self._roll(raw) if spec.with_references else None)
         units = where_needed(jnp.any(units.odd > 0), lambda state: decide(self.views, self.fits, state), units, state)
@@ -174,14 +177,12 @@ class Blocks:
         return jnp.maximum((loss @ mask) / jnp.where(total > 0, total, 1), smallest)
 
     def _round(
-        self, state: LearnerState, gram: Array, inputs: Array, goal: Array, mask: Array, scale: Array
+        self, state: LearnerState, past: Array, gram: Array, inputs: Array, goal: Array, mask: Array, scale: Array
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         """The weights judged by the new block, the block remembered, and all fitted again."""
         current = self.views.current(state)
         # Of every rate and, last, of the newest block.
-        roots = jax.vmap(representative_rows)(
-            self.fits.without_last(current(jnp.concatenate([state.memory.decayed, gram[None]])))
-        )
+        roots = jax.vmap(representative_rows)(self.fits.without_last(current(jnp.concatenate([past, gram[None]]))))
         inner = self.fits.inner_samples(roots[:-1], state.rows)
 
         def step(learner: State, window: Array, scale: Array) -> tuple[State, Array]:

@@ -15,29 +15,34 @@ from smoothfbo.stream.learner.calibration import (
     with_first,
     with_unseen,
 )
+from smoothfbo.stream.learner.late import Advice, advise, judge_advice
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
-from smoothfbo.stream.learner.vote import vote
+from smoothfbo.stream.learner.vote import count_mistakes, vote
+from smoothfbo.stream.learner.waiting import Said
 from smoothfbo.stream.rows import Rows
 
 
 class Recommended(NamedTuple):
-    """What the mixture says of every row of a block; the state of its weights after the block is known.
+    """What the mixture says of every row of a block.
 
     - `outputs`: of which probabilities are made: the mixture and, where classes may hide one another, the learned
       memory, too, which is linear.
+    - `aggregate`: the state of its weights after the block is known. With a delay it is too early for that:
+    - `advice`: what the parts of the mixture say is then kept.
     """
 
     outputs: Float[Array, "predictors rows outputs"]
     aggregate: Aggregate
+    advice: Advice | None
 
 
 class Elected(NamedTuple):
-    """The classes that are said, those of every expert, the probabilities, and the mistakes after the block."""
+    """The classes that are said, those of every classifier, the probabilities, and the mistakes after the block."""
 
     said: Float[Array, " rows"]
-    by_experts: Float[Array, "experts rows"]
+    classes: Float[Array, "classifiers rows"]
     probabilities: Float[Array, "rows classes"]
     mistakes: Float[Array, " classifiers"]
 
@@ -48,6 +53,9 @@ class Mixture:
     def __init__(self, spec: Specification, views: Views):
         self.spec, self.views = spec, views
         self._columns = 1 if spec.outputs == 1 else spec.outputs + 1  # that are mixed: with one class less, two are one
+        self._part = 1 / spec.horizon  # for which a row counts whose target is known late
+        last = [name == "last_value" or name.startswith("season_") for name in spec.expert_names]
+        self._prior = [0.5 / (sum(last) if is_last else len(last) - sum(last)) for is_last in last]
         self._builds_on_last = [name == "last_value" or "difference" in name for name in spec.expert_names]
 
     def no_weights(self) -> Aggregate:
@@ -65,18 +73,50 @@ class Mixture:
     ) -> Recommended:
         """Rows one after the other; a row moves the weights if it counts."""
         is_single = self.spec.outputs == 1
+        mixed_of = self._in_first_units(state, self.without_lost(state, block, experts))
+        if self.spec.delay:
+            after, advice = state.aggregate, advise(state.aggregate, mixed_of, jnp.asarray(self._prior))
+            mixed = advice.mixed
+        else:
+            after, mixed = aggregate(state.aggregate, mixed_of, self._goal(state, block), counts)
+            advice = None
         origin, unit = self.views.first_units_of_target(state)
-        target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
-        # An expert that builds on a last value that cannot be meant has no part in the mixture of its row.
+        outputs = (mixed if is_single else mixed[:, 1:]) * unit + origin
+        return Recommended(outputs[None] if is_single else jnp.stack([outputs, experts[0]]), after, advice)
+
+    def judge(
+        self, state: LearnerState, block: Rows, said: Said, counts: Float[Array, " rows"]
+    ) -> tuple[Aggregate, Float[Array, " classifiers"] | None]:
+        """Weights and mistakes after a block that is known late, and of which this was said."""
+        assert said.advice is not None
+        experts, mistakes = self._in_first_units(state, said.experts), None
+        after = judge_advice(
+            state.aggregate,
+            experts,
+            said.advice,
+            self._goal(state, block),
+            counts,
+            self._part,
+            jnp.asarray(self._prior),
+        )
+        if state.mistakes is not None and said.classes is not None:
+            mistakes = count_mistakes(state.mistakes, said.classes, block.target, self._part * counts)
+        return after, mistakes
+
+    def without_lost(self, state: LearnerState, block: Rows, experts: Array) -> Float[Array, "experts rows outputs"]:
+        """An expert that builds on a last value that cannot be meant has no part in the mixture of its row: NaN."""
         is_lost = jnp.asarray(self._builds_on_last)[:, None] & ~self.views.is_last_plausible(state, block.previous)
         is_lost &= state.memory.blocks > 0
-        mixed_of = jnp.where(is_lost[:, :, None], jnp.nan, (experts - origin) / unit)
-        goal = (target - origin) / unit
-        if not is_single:  # the first class has no output of its own; with two classes it would say nothing new
-            goal, mixed_of = with_first(goal), with_first(mixed_of)
-        after, mixed = aggregate(state.aggregate, mixed_of, goal, counts)
-        outputs = (mixed if is_single else mixed[:, 1:]) * unit + origin
-        return Recommended(outputs[None] if is_single else jnp.stack([outputs, experts[0]]), after)
+        return jnp.where(is_lost[:, :, None], jnp.nan, experts)
+
+    def _in_first_units(self, state: LearnerState, outputs: Array) -> Float[Array, "*experts rows columns"]:
+        """The first class has no output of its own; with two classes it would say nothing new."""
+        origin, unit = self.views.first_units_of_target(state)
+        outputs = (outputs - origin) / unit
+        return outputs if self.spec.outputs == 1 else with_first(outputs)
+
+    def _goal(self, state: LearnerState, block: Rows) -> Float[Array, "rows columns"]:
+        return self._in_first_units(state, self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target)))
 
     def elect(
         self,
@@ -95,17 +135,15 @@ class Mixture:
         both = jnp.stack([classes_of(outputs[0]), jnp.argmax(scores, axis=1).astype(scores.dtype)])
         classifiers = jnp.concatenate([classes, both])
         mistakes, said, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
-        return Elected(said, classes, scores, mistakes)
+        return Elected(said, classifiers, scores, mistakes)
 
-    def calibrate(
-        self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"], target: Array, mask: Array
-    ) -> Calibrations | None:
+    def calibrate(self, state: LearnerState, said: Said, target: Array, mask: Array) -> Calibrations | None:
         """The probabilities, after a block that was predicted."""
-        if state.calibration is None:
+        if state.calibration is None or said.outputs is None:
             return None
         # Before the first block was learnt nothing was predicted.
-        mask = jnp.where(state.memory.blocks > 0, mask, 0)
-        return calibrate_all(state.calibration, outputs, with_first(target), mask, self._seen(state))
+        mask = jnp.where(said.begun, mask, 0)
+        return calibrate_all(state.calibration, said.outputs, with_first(target), mask, self._seen(state))
 
     def _probabilities(
         self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"]

@@ -17,18 +17,24 @@ from smoothfbo.stream.learner.since import Since
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
+from smoothfbo.stream.learner.waiting import Said, nothing_waits, put, said_of
 from smoothfbo.stream.rows import Rows
+
+
+class Layers(NamedTuple):
+    """What learns row by row, after the targets of a block."""
+
+    since: Since
+    random: RandomFeatures
+    aggregate: Aggregate
+    mistakes: Float[Array, " classifiers"] | None
 
 
 class Played(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
-    lanes: Float[Array, "lanes rows outputs"]
-    recommended: Float[Array, "predictors rows outputs"]
-    since: Since
-    random: RandomFeatures
-    aggregate: Aggregate
-    mistakes: Float[Array, " classifiers"] | None
+    said: Said
+    after: Layers
     result: BlockResult
 
 
@@ -36,7 +42,8 @@ class Rounds:
     """Two functions of a specification, each one compiled program: `init` and `advance`.
 
     Fits learn block by block (`Blocks`). On top of them experts say what they think of each row (`Panel`), and their
-    opinions are mixed (`Mixture`); these two also learn row by row.
+    opinions are mixed (`Mixture`); these two also learn row by row. With a delay they learn from what was said at the
+    time, which waits in the state until its targets are known.
     """
 
     def __init__(self, spec: Specification):
@@ -48,7 +55,7 @@ class Rounds:
 
     def _init(self) -> LearnerState:
         random, weights = self._begin_again()
-        return LearnerState(
+        state = LearnerState(
             **self.blocks.init(),
             calibration=self.mixture.no_calibration(),
             mistakes=self.mixture.no_mistakes(),
@@ -56,6 +63,11 @@ class Rounds:
             random=random,
             aggregate=weights,
         )
+        if not self.spec.delay:
+            return state
+        block = Rows(jnp.zeros((self.spec.rows, self.spec.features)), *jnp.zeros((2, self.spec.rows)))
+        said = jax.eval_shape(lambda: self._predict(state, block).said)
+        return state._replace(waiting=nothing_waits(said, self.spec.delay))
 
     def _begin_again(self) -> tuple[RandomFeatures, Aggregate]:
         return self.panel.no_random_features(), self.mixture.no_weights()
@@ -67,75 +79,68 @@ class Rounds:
         late: Rows | None,
         count: Int[Array, ""],
         learn: Int[Array, ""],
+        keep: Int[Array, ""],
         weights: Float[Array, "blocks rows"] | None = None,
     ) -> tuple[LearnerState, BlockResult]:
         """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `late` are the blocks that are learnt; None if they are those that are predicted, whose rows may then have
-        `weights`. There is room for more; how many are used is traced, so one program serves long files and single
-        rows, and gives the same bits for both.
+        `late` are the blocks that are learnt, and `keep` says of how many blocks what is said now is kept until then;
+        None if they are those that are predicted, whose rows may then have `weights`. There is room for more; how many
+        are used is traced, so one program serves long files and single rows, and gives the same bits for both.
         """
 
         def one(index: Array, carry: tuple[LearnerState, BlockResult]) -> tuple[LearnerState, BlockResult]:
             state, results = carry
             block = _block(blocks, index)
             weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
-            played = self._predict(state, block, late is None, weight)
+            played = self._predict(state, block, weight)
+
+            waiting, state = state.waiting, state._replace(waiting=None)
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
-                if late is None:
-                    return self._learn(state, block, played, weight)
-                # Weights are judged one block ahead, as without a delay: what the newest known block would have asked
-                # of the fit before it.
-                known = _block(late, index)
-                return self._learn(state, known, self._predict(state, known, is_known=True))
+                if late is None or waiting is None:
+                    return self._learn(state, block, played.said, played.after, weight)
+                return self._learn_late(state, _block(late, index), said_of(waiting, state.memory.blocks))
 
             state, finite = jax.lax.cond(index < learn, learn_one, lambda: (state, jnp.asarray(True)))
+            if waiting is not None:  # after learning: its place is that of the block that was learnt
+                state = state._replace(waiting=put(waiting, played.said, index < keep))
             result = played.result._replace(finite=finite)
             results = jax.tree.map(
                 lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
             )
             return state, results
 
-        first = jax.tree.map(lambda leaf: leaf[0], blocks)
-        shapes = jax.eval_shape(lambda: self._predict(state, first, is_known=late is None).result)
+        shapes = jax.eval_shape(lambda: self._predict(state, jax.tree.map(lambda leaf: leaf[0], blocks)).result)
         room = blocks.target.shape[0]
         empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
-    def _predict(
-        self, state: LearnerState, block: Rows, is_known: bool, weight: Float[Array, " rows"] | None = None
-    ) -> Played:
-        """Predict the rows of a block one after the other.
-
-        `is_known`: the targets of a block may be used for its later rows. The experts do so only without a delay; with
-        one, a known block moves the weights of the mixture and nothing else.
-        """
+    def _predict(self, state: LearnerState, block: Rows, weight: Float[Array, " rows"] | None = None) -> Played:
+        """Predict the rows of a block one after the other; without a delay, each by the targets before it."""
         spec, views = self.spec, self.views
         begun = state.memory.blocks > 0
-        counts = views.is_plausible(state, block.target) & views.is_last_plausible(state, block.previous)
-        counts = (counts & begun & is_known).astype(block.target.dtype)
+        counts = self._counts(state, block, begun & (spec.delay == 0))
         inputs = views.inputs(state, block.features)
-        lanes = self.blocks.lanes(state, inputs)
-        # Before anything was learnt, every method says what it saw last.
         mean, spread = views.units_of_target(state)
         previous = views.previous(state, block.previous)
-        lanes = jnp.where(begun, lanes * spread + mean, previous)
+        # Before anything was learnt, every method says what it saw last.
+        lanes = jnp.where(begun, self.blocks.lanes(state, inputs) * spread + mean, previous)
         opinions = self.panel.predict(state, block, inputs, lanes[:1], counts, weight)
         experts = jnp.where(begun, opinions.experts, previous)
-        recommended = self.mixture.mix(state, block, experts, counts)
+        mixed = self.mixture.mix(state, block, experts, counts)
         others = experts[:0]
         if spec.with_references:
             references = self.blocks.references(state, block.features, inputs, mean, spread)
             others = jnp.where(begun, jnp.concatenate([lanes[1:], references]), previous)
         shown = len(experts) if spec.with_references else 0
         if spec.is_classification:
-            elected = self.mixture.elect(state, block, experts, recommended.outputs, counts)
-            mistakes, scores = elected.mistakes, elected.probabilities
-            predictions = jnp.concatenate([elected.said[None], elected.by_experts[:shown], classes_of(others)])
+            elected = self.mixture.elect(state, block, experts, mixed.outputs, counts)
+            scores, outputs, classes, mistakes = elected.probabilities, mixed.outputs, elected.classes, elected.mistakes
+            predictions = jnp.concatenate([elected.said[None], classes[:shown], classes_of(others)])
             predictions = jnp.where(begun, predictions, jnp.where(jnp.isnan(block.previous), 0, block.previous))
         else:
-            mistakes, scores = None, recommended.outputs[0]
+            scores, outputs, classes, mistakes = mixed.outputs[0], None, None, None
             predictions = jnp.concatenate([scores[None], experts[:shown], others])[:, :, 0]
         # Before the first target nothing can be said.
         nothing = jnp.isnan(block.previous) & ~begun
@@ -146,20 +151,37 @@ class Rounds:
             effects=self.blocks.effects(state),
             finite=jnp.asarray(True),
         )
-        return Played(
-            lanes, recommended.outputs, opinions.since, opinions.random, recommended.aggregate, mistakes, result
-        )
+        with_part = self.mixture.without_lost(state, block, experts)
+        said = Said(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
+        return Played(said, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
+
+    def _counts(self, state: LearnerState, block: Rows, is_judged: Bool[Array, ""]) -> Float[Array, " rows"]:
+        """Which rows may be learnt from."""
+        counts = self.views.is_plausible(state, block.target) & self.views.is_last_plausible(state, block.previous)
+        return (counts & is_judged).astype(block.target.dtype)
+
+    def _learn_late(self, state: LearnerState, block: Rows, said: Said) -> tuple[LearnerState, Bool[Array, ""]]:
+        """Learn a block that waited, by what was said of it when it was predicted."""
+        counts = self._counts(state, block, said.begun)
+        since, random = self.panel.judge(state, block, said.experts, counts)
+        weights, mistakes = self.mixture.judge(state, block, said, counts)
+        return self._learn(state, block, said, Layers(since, random, weights, mistakes))
 
     def _learn(
-        self, state: LearnerState, block: Rows, played: Played, weight: Float[Array, " rows"] | None = None
+        self,
+        state: LearnerState,
+        block: Rows,
+        said: Said,
+        after: Layers,
+        weight: Float[Array, " rows"] | None = None,
     ) -> tuple[LearnerState, Bool[Array, ""]]:
-        learnt = self.blocks.learn(state, block, played.lanes, weight)
-        since = jnp.where(learnt.has_moved, 0, played.since.moments) + learnt.gram
-        random, aggregate = jax.lax.cond(learnt.has_moved, self._begin_again, lambda: (played.random, played.aggregate))
+        learnt = self.blocks.learn(state, block, said.lanes, said.past, weight)
+        moments = jnp.where(learnt.has_moved, 0, after.since.moments) + learnt.gram
+        random, aggregate = jax.lax.cond(learnt.has_moved, self._begin_again, lambda: (after.random, after.aggregate))
         state = learnt.state._replace(
-            calibration=self.mixture.calibrate(state, played.recommended, learnt.target, learnt.mask),
-            mistakes=played.mistakes,
-            since=played.since._replace(moments=since),
+            calibration=self.mixture.calibrate(state, said, learnt.target, learnt.mask),
+            mistakes=after.mistakes,
+            since=after.since._replace(moments=moments),
             random=random,
             aggregate=aggregate,
         )
