@@ -185,9 +185,7 @@ def _add(state: Regrets, regrets: Float[Array, "2 experts"]) -> tuple[Regrets, F
     """The sums of both rules with a row more, and η."""
     is_bernstein = jnp.arange(2)[:, None] == 0
     size = jnp.where(is_bernstein, jnp.abs(regrets), regrets**2)
-    after = Regrets(
-        state.sums, RETENTION * state.squares + regrets**2, jnp.maximum(RETENTION * state.largest, size)
-    )
+    after = Regrets(state.sums, RETENTION * state.squares + regrets**2, jnp.maximum(RETENTION * state.largest, size))
     rates = _rates(after)
     sums = RETENTION * state.sums + regrets - jnp.where(is_bernstein, rates * regrets**2, 0)
     return after._replace(sums=sums), rates
