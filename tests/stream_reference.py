@@ -176,3 +176,98 @@ def aggregate(experts, targets, known, block):
                 )
                 products[i] = kept * products[i] + sum((w * e * g for e, g, w in within), np.zeros(count))
     return np.array(out)
+
+
+class LateRules:
+    """The three rules with targets that come late, a whole block at once; a row counts for c of a row."""
+
+    def __init__(self, prior, part):
+        self.prior, self.part, self.count = prior, part, len(prior)
+        self.sums, self.squares, self.largest = (np.zeros((2, self.count)) for _ in range(3))
+        self.shared, self.scale, self.rows = prior, 0.0, 0
+
+    def mix(self, x):
+        rate = self.rates()
+        bernstein, polynomial = np.ones(self.count), np.ones(self.count)
+        if rate.any():
+            rate = np.where(self.largest[0] > 0, rate, rate.max())
+            bernstein = rate * np.exp(rate * self.sums[0] - np.max(rate * self.sums[0]))
+        if (self.sums[1] > 0).any():
+            polynomial = np.maximum(self.sums[1], 0) / (self.largest[1].max() + self.squares[1])
+        weights = [self.prior * bernstein, self.prior * polynomial, 0.99 * self.shared + 0.01 * self.prior]
+        return np.stack([w @ x / w.sum() for w in weights])
+
+    def rates(self):
+        pairs = zip(self.largest[0], self.squares[0], strict=True)
+        return np.array([min(1 / b, np.sqrt(np.log(self.count) / v)) if b > 0 else 0.0 for b, v in pairs])
+
+    def learn(self, p, x, y, large):
+        """What was said by the rules and the experts, of the rows of a block, and their targets."""
+        n, c = len(y), self.part
+        if n == 0:
+            return
+        allowed = np.inf if self.rows < 8 else large * np.sqrt(self.scale)
+        kept = 0.998 ** (c * n)
+        for i, size in ((0, np.abs), (1, np.square)):
+            weight = np.minimum(1, allowed / np.maximum(np.abs(p[i] - y), 1e-300))
+            r = weight * 2 * (p[i] - y) * (p[i] - x)
+            r = np.where(np.abs(r) > 1e-12 * (p[i] - y) ** 2, r, 0)
+            self.largest[i] = np.maximum(kept * self.largest[i], size(r).max(axis=1))
+            self.squares[i] = kept * self.squares[i] + c * (r**2).sum(axis=1)
+            penalty = self.rates() * c * (r**2).sum(axis=1) if i == 0 else 0
+            self.sums[i] = kept * self.sums[i] + c * r.sum(axis=1) - penalty
+        self.rows += n
+        self.scale += min(1, max(c * n / 256, n / self.rows)) * (np.mean((p[2] - y) ** 2) - self.scale)
+        share = 1 - 0.99 ** (c * n)
+        losses = c * np.minimum((x - y) ** 2 / self.scale, 50).sum(axis=1) / 2
+        raw = ((1 - share) * self.shared + share * self.prior) * np.exp(-losses)
+        self.shared = raw / raw.sum()
+
+
+def late_aggregate(experts, targets, block, delay, prior, part, first):
+    """The recommended prediction of one output: block i is mixed after the blocks up to i - delay - 1 were judged.
+
+    Blocks before `first` were predicted before anything was learnt, and are not judged. Rows without a target are not.
+    """
+    count, blocks = len(experts), experts.shape[1] // block
+    rules, second = LateRules(prior, part), LateRules(np.ones(7) / 7, part)
+    losses, rows = np.zeros((2, count)), np.zeros(2)
+    moments, products = np.zeros((2, count, count)), np.zeros((2, count))
+    kept, out = {}, []
+    for i in range(blocks):
+        x = experts[:, i * block : (i + 1) * block]
+        p = rules.mix(x)
+        candidates = list(p)
+        for m in range(2):
+            scale = max(losses[m].min() / max(rows[m], 1), 1e-20)
+            w = prior * np.exp(-(losses[m] - losses[m].min()) / scale)
+            candidates.append(w @ x / w.sum())
+        d = x - p[0]
+        for m, ridge in enumerate((0.1, 0.01)):
+            size = np.trace(moments[m]) / count
+            c = np.zeros(count)
+            if size > 1e-20:
+                c = np.linalg.solve(moments[m] + (ridge * size + 10 * rules.scale) * np.eye(count), products[m])
+            candidates.append(p[0] + np.clip(c @ d, 0.3 * d.min(axis=0), 0.3 * d.max(axis=0)))
+        candidates = np.array(candidates)
+        q = second.mix(candidates)
+        out.append(q.mean(axis=0))
+        kept[i] = x, p, d, candidates, q
+        if i - delay < first:
+            continue
+        x, p, d, candidates, q = kept.pop(i - delay)
+        y = targets[(i - delay) * block : (i - delay + 1) * block]
+        use = ~np.isnan(y)
+        x, p, d, candidates, q, y = x[:, use], p[:, use], d[:, use], candidates[:, use], q[:, use], y[use]
+        number = part * len(y)
+        for m, (retention, memory) in enumerate(((0.9, 100), (0.99, 1000))):
+            losses[m] = retention**number * losses[m] + part * ((x - y) ** 2).sum(axis=1)
+            rows[m] = retention**number * rows[m] + number
+            allowed = np.inf if rules.rows < 8 else 3 * np.sqrt(rules.scale)
+            weight = part * np.minimum(1, allowed / np.maximum(np.abs(y - p[0]), 1e-300))
+            older = (1 - 1 / memory) ** number
+            moments[m] = older * moments[m] + (d * weight) @ d.T
+            products[m] = older * products[m] + (d * weight) @ (y - p[0])
+        rules.learn(p, x, y, 5)
+        second.learn(q, candidates, y, np.inf)
+    return np.concatenate(out)

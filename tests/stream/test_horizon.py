@@ -1,15 +1,21 @@
 """With a horizon of H, row t is predicted from the targets of the rows up to t − H, and from no later one."""
 
 import io
+import itertools
 import sys
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
+import stream_reference as reference
 
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.learner.specification import blocks_until_known
+from smoothfbo.stream.learner.files import load, save
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.specification import Specification, blocks_until_known
 from smoothfbo.stream.pipeline import run_stream
+from smoothfbo.stream.rows import Rows
 
 ROWS = 8 * 20 + 3
 
@@ -71,7 +77,12 @@ def assert_nothing_leaks(frame, folder, horizon, rows, **options):
 # A horizon of 1 is another program, without a delay: test_stream.py looks for leaks there.
 @pytest.mark.parametrize(
     ("horizon", "entry"),
-    [pytest.param(1, "file", marks=pytest.mark.thorough), (2, "file"), (16, "file"), (50, "file"), (7, "stdin")],
+    [
+        *(pytest.param(horizon, "file", marks=pytest.mark.thorough) for horizon in (1, 2, 16)),
+        (7, "file"),
+        (50, "file"),
+        (7, "stdin"),
+    ],
 )
 def test_no_target_is_used_before_it_is_known(tmp_path, horizon, entry):
     assert_nothing_leaks(table(), tmp_path, horizon, (60, 87, 120) if entry == "file" else (87,), entry=entry)
@@ -106,14 +117,112 @@ def test_a_block_waits_until_its_last_target_is_known(horizon):
 
 
 @pytest.mark.thorough
-def test_far_ahead_is_harder_than_near(tmp_path):
+@pytest.mark.parametrize("lags", [0, 4])
+def test_of_a_random_walk_nothing_beats_the_last_value(tmp_path, lags):
     """The level is a random walk and nothing announces it: H rows ahead the error is H and the noise of the level."""
     random = np.random.default_rng(1)
     frame = pd.DataFrame({"x": random.normal(size=6_000), "y": np.cumsum(random.normal(size=6_000))})
     frame.to_csv(tmp_path / "walk.csv", index=False)
-    errors = [
-        run_stream(StreamConfig(str(tmp_path / "walk.csv"), "y", lags=0, horizon=horizon)).errors["smoothfbo"]
-        for horizon in (24, 500)
-    ]
-    assert errors[0] > 24
-    assert errors[1] > 250
+    for horizon in (1, 24, 100):
+        errors = run_stream(StreamConfig(str(tmp_path / "walk.csv"), "y", lags=lags, horizon=horizon)).errors
+        assert errors["smoothfbo"] > 0.6 * horizon
+        assert errors["smoothfbo"] < 1.05 * errors["last_value"]
+
+
+HORIZON, BLOCK = 19, 8
+DELAY = blocks_until_known(HORIZON, BLOCK)
+SPEC = Specification(
+    features=3, outputs=1, is_classification=False, block=BLOCK, rates=4, windows=(2,), lags=(2, 3), seasons=(20,),
+    delay=DELAY, horizon=HORIZON,
+)  # fmt: skip
+
+
+def rows_of_a_walk(count=BLOCK * 30 + 3):
+    random = np.random.default_rng(5)
+    x = random.normal(size=(count, 3))
+    y = np.cumsum(random.normal(size=count)) + x[:, 0]
+    x[:, 2] = np.r_[np.full(20, np.nan), y[:-20]]
+    previous = np.r_[np.full(HORIZON, np.nan), y[:-HORIZON]]
+    y[100] = np.nan
+    previous[100 + HORIZON] = y[99]
+    return Rows(x, y, previous)
+
+
+def part_of(rows, start, stop):
+    return Rows(*(column[start:stop] for column in rows))
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def assert_same(one, other):
+    for pair in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_array_equal(*pair)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    learner = Learner(SPEC)
+    return learner, learner.process(rows_of_a_walk())
+
+
+def test_experts_are_judged_by_what_they_had_said(whole):
+    """The recommended prediction is the mixture, in NumPy, of the experts' predictions with feedback that is late."""
+    rows, predictions = rows_of_a_walk(), whole[1].predictions
+    names, start = SPEC.expert_names, BLOCK * (DELAY + 1)  # of the first block that was predicted by a fit
+    unit, origin = rows.target[:BLOCK].std(), rows.target[:BLOCK].mean()
+    last = [name in ("last_value", "season_20") for name in names]
+    prior = np.where(last, 0.5 / sum(last), 0.5 / (len(last) - sum(last)))
+    end = len(rows.target) // BLOCK * BLOCK
+    found = reference.late_aggregate(
+        (predictions[1 : 1 + len(names), start:end] - origin) / unit, (rows.target[start:end] - origin) / unit, BLOCK,
+        DELAY, prior, 1 / HORIZON, first=0,
+    )  # fmt: skip
+    np.testing.assert_allclose(predictions[0, start:end], found * unit + origin, rtol=1e-6)
+
+
+def test_what_waits_is_the_same_for_all_portions(whole, tmp_path):
+    rows, learner, at, parts = rows_of_a_walk(), Learner(SPEC), 0, []
+    for size in (1, 3, 30, 7, 1, 64, 2, 5, 1000):
+        here = part_of(rows, at, at + size)
+        learner.predict(here)  # which keeps nothing
+        parts.append(learner.process(here).predictions)
+        at += len(here.target)
+        if at == 105:
+            save(tmp_path / "state", learner, {})
+            learner, _ = load(tmp_path / "state")
+    assert at == len(rows.target)
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole[1].predictions)
+    assert_same(learner.state, whole[0].state)
+
+
+def test_no_target_enters_what_waits():
+    """Other targets of the rows that are not known when the last block begins."""
+    rows, end, learners = rows_of_a_walk(), BLOCK * 20, []
+    for change in (0.0, 100.0):
+        target = rows.target + np.where(np.arange(len(rows.target)) > end - BLOCK - HORIZON, change, 0)
+        learners.append(Learner(SPEC))
+        learners[-1].process(part_of(rows._replace(target=target), 0, end))
+    one, other = (learner.state for learner in learners)
+    assert one.waiting.said.begun.shape == (DELAY,)
+    assert_same(one.waiting, other.waiting)
+    assert not np.array_equal(one.memory.decayed, other.memory.decayed)
+
+
+def test_a_new_class_while_blocks_wait():
+    """There is room for it, and any portions give the same bits."""
+    random = np.random.default_rng(2)
+    x, y = random.normal(size=(BLOCK * 12, 2)), random.integers(0, 2, BLOCK * 12).astype(float)
+    y[60:] = random.integers(0, 4, BLOCK * 12 - 60)
+    rows = Rows(x, y, np.r_[np.full(9, np.nan), y[:-9]])
+    spec = Specification(
+        features=2, outputs=1, is_classification=True, block=BLOCK, rates=3, with_references=False, delay=1, horizon=9
+    )
+    learners = [Learner(spec), Learner(spec)]
+    whole = learners[0].process(rows).predictions
+    cuts = [0, 5, 59, 77, len(y)]
+    parts = [learners[1].process(part_of(rows, *cut)).predictions for cut in itertools.pairwise(cuts)]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
+    assert learners[0].spec.outputs == 3
+    assert_same(learners[1].state, learners[0].state)

@@ -1,6 +1,5 @@
 """The rounds of a batch of learners as one compiled program: the rounds of one learner under `vmap`."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -27,13 +26,17 @@ class Batch:
         self.packing = Packing(self.rounds.init)
         self._call = jax.jit(self._advance, donate_argnums=0)
 
-    def advance(self, states: np.ndarray, blocks: Rows, late: Rows | None, count: int, learn: int) -> Any:
+    def advance(
+        self, states: np.ndarray, blocks: Rows, late: Rows | None, count: int, learn: int, keep: np.ndarray
+    ) -> Any:
         """Of every lane, predict `count` blocks and learn `learn` of them, or of `late`; the states, and the results.
 
-        `count` and `learn` are the same for all lanes, so nothing is computed that is not used.
+        `count` and `learn` are the same for all lanes, so nothing is computed that is not used. `keep` says of how many
+        blocks what is said is kept until they are learnt.
         """
         with double_precision():
-            return jax.tree.map(np.asarray, self._call(states, blocks, late, np.int32(count), np.int32(learn)))
+            found = self._call(states, blocks, late, np.int32(count), np.int32(learn), keep)
+            return jax.tree.map(np.asarray, found)
 
     def _advance(
         self,
@@ -42,19 +45,16 @@ class Batch:
         late: Rows | None,
         count: Int[Array, ""],
         learn: Int[Array, ""],
+        keep: Int[Array, " lanes"],
     ) -> tuple[Float[Array, "lanes numbers"], PyTree]:
-        def lane(state: PyTree, blocks: Rows, late: Rows | None) -> tuple[PyTree, PyTree]:
-            state, result = self.rounds.advance(self.packing.unpacked(state), blocks, late, count, learn)
+        def lane(state: PyTree, blocks: Rows, late: Rows | None, keep: Array) -> tuple[PyTree, PyTree]:
+            state, result = self.rounds.advance(self.packing.unpacked(state), blocks, late, count, learn, keep)
             return packed(state), result
 
-        return jax.vmap(lane)(states, blocks, late)
-
-
-def batch_of(spec: Specification) -> Batch:
-    """Learners of one specification share a compiled program, which asks only whether there is a delay."""
-    return _compiled_once(dataclasses.replace(spec, delay=min(spec.delay, 1), horizon=1))
+        return jax.vmap(lane)(states, blocks, late, keep)
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled_once(spec: Specification) -> Batch:
+def batch_of(spec: Specification) -> Batch:
+    """Learners of one specification share a compiled program."""
     return Batch(spec)

@@ -180,13 +180,16 @@ class _Portion:
         spec, at, slots = self.spec, self.at[lanes], self.segments.slots[lanes]
         is_waiting = self._is_early(at)
         count = min(learn + (BLOCKS if is_waiting.any() else 1), BLOCKS)
-        states = self.batch.packing.gathered(self.learners.states, slots, LANES)
-        late = self._gather(lanes, at - spec.delay) if spec.delay else None
-        states, result = self.batch.advance(states, self._gather(lanes, at), late, count, learn)
-        if learn:
-            self.learners.states[slots] = states[: len(lanes)]
         early = np.minimum(spec.delay - at, count) if self.learns else count
         valid = np.minimum(np.where(is_waiting, early, count), self.blocks[lanes] - at)
+        keep = np.zeros(LANES, np.int32)  # with a delay: what is said of full blocks is kept until they are learnt
+        if self.learns:
+            keep[: len(lanes)] = np.where(is_waiting, np.clip(self.full[lanes] - at, 0, valid), learn)
+        states = self.batch.packing.gathered(self.learners.states, slots, LANES)
+        late = self._gather(lanes, at - spec.delay) if spec.delay else None
+        states, result = self.batch.advance(states, self._gather(lanes, at), late, count, learn, keep)
+        if keep.any():
+            self.learners.states[slots] = states[: len(lanes)]
         is_valid = np.arange(BLOCKS) < valid[:, None]
         places = ((self.offsets[lanes] + at - self.first[lanes])[:, None] + np.arange(BLOCKS))[is_valid]
         if self.results is None:

@@ -99,90 +99,100 @@ def aggregate(
     return Aggregate(first, recent, stack, second), jnp.mean(said, axis=0)
 
 
+class Weighing(NamedTuple):
+    """What the weights of a row are made of, for the first two rules side by side, and the third.
+
+    `regrets` are those of the Bernstein and of the polynomial rule, `rates` the η_k of the first, `shares` the w_k of
+    the third before a part of them is shared, up to a factor. `scale` and `rows` are those of `Shared`.
+    """
+
+    regrets: Regrets
+    rates: Float[Array, " experts"]
+    shares: Float[Array, " experts"]
+    scale: Float[Array, ""]
+    rows: Int[Array, ""]
+
+
 def _mix(
     state: Rules, experts: Array, finite: Array, goals: Array, known: Array, large: float
 ) -> tuple[Rules, Float[Array, "rules rows columns"], Float[Array, " rows"]]:
-    """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks."""
+    """What the three rules say, and the weight min(1, 3s/|p − y|) of every row in the stacks.
 
-    def row(rules: Rules, here: tuple[Array, ...]) -> tuple[Rules, tuple[Array, Array]]:
-        bernstein, polynomial, shared = rules
-        x, is_finite, y, is_known = here
-        weights = [bernstein_weights(bernstein), polynomial_weights(polynomial), shared_weights(shared)]
-        weights = [_normal(jnp.where(is_finite, w, 0)) for w in weights]
-        p = jnp.stack(weights) @ x
-        scale = jnp.where(shared.rows < FEWEST_ROWS, jnp.inf, shared.scale)
+    A row is so little arithmetic that the number of compiled steps counts: the rules go side by side, with one
+    reduction for all maxima and one for all sums.
+    """
+    columns = experts.shape[2]
+    # For each row and expert: what it says, whether it says something, and 1.
+    is_expert = finite.T.astype(experts.dtype)[:, None]
+    inputs = jnp.concatenate([jnp.transpose(experts, (1, 2, 0)), is_expert, jnp.ones_like(is_expert)], axis=1)
+
+    def row(before: Weighing, here: tuple[Array, ...]) -> tuple[Weighing, tuple[Array, Array]]:
+        x, y, is_known = here
+        is_finite = x[columns] > 0
+        # Over the experts that say something: weights times predictions, and weights; and the weights of all.
+        sums = jnp.sum(_weights(before)[:, None] * x, axis=2)
+        x, kept, share = x[:columns], (1 - SHARE) / sums[2, -1], SHARE / x.shape[1]
+        mixed = jnp.stack([sums[0], sums[1], kept * sums[2] + share * sums[3]])
+        p = mixed[:, :columns] / mixed[:, columns : columns + 1]
         errors = jnp.sum((p - y) ** 2, axis=1)
-        parts = [_part(errors[i], large**2 * scale) for i in range(2)]
-        regrets = [jnp.where(is_finite, parts[i] * ((p[i] - x) @ (2 * (p[i] - y))), 0) for i in range(2)]
+        scale = jnp.where(before.rows < FEWEST_ROWS, jnp.inf, before.scale)
+        slopes = 2 * _part(errors[:2], large**2 * scale)[:, None] * (p[:2] - y)
+        regrets = jnp.sum((p[:2, :, None] - x) * slopes[:, :, None], axis=1)
         # Experts that agree differ by rounding, which the rules, free of all scales, would take for regrets.
-        regrets = [jnp.where(jnp.abs(regrets[i]) > ROUNDING * errors[i], regrets[i], 0) for i in range(2)]
-        losses = jnp.sum((jnp.where(is_finite[:, None], x, p[2]) - y) ** 2, axis=1)
-        after = Rules(
-            add_bernstein(bernstein, regrets[0]),
-            add_polynomial(polynomial, regrets[1]),
-            add_shared(shared, losses, errors[2]),
-        )
-        after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, rules)
+        regrets = jnp.where(is_finite & (jnp.abs(regrets) > ROUNDING * errors[:2, None]), regrets, 0)
+        losses = jnp.sum((jnp.where(is_finite, x, p[2][:, None]) - y[:, None]) ** 2, axis=0)
+        part = jnp.maximum(1 / SCALE_ROWS, 1 / (before.rows + 1).astype(x.dtype))
+        own = jnp.maximum(before.scale + part * (errors[2] - before.scale), jnp.finfo(x.dtype).tiny)
+        shares = (kept * before.shares + share) * jnp.exp(-jnp.minimum(losses / own, LARGEST_LOSS) / 2)
+        after = Weighing(*_add(before.regrets, regrets), shares, own, before.rows + 1)
+        after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, before)
         return after, (p, _part(errors[0], LARGE_ERROR**2 * scale))
 
-    swapped = jnp.swapaxes(experts, 0, 1), finite.T, goals, known
-    after, (said, weights) = jax.lax.scan(row, state, swapped)
-    return after, jnp.swapaxes(said, 0, 1), weights
+    regrets = jax.tree.map(lambda *pair: jnp.stack(pair), state.bernstein, state.polynomial)
+    logs = state.shared.log_weights
+    start = Weighing(regrets, _rates(regrets), jnp.exp(logs - jnp.max(logs)), *state.shared[1:])
+    after, (said, weights) = jax.lax.scan(row, start, (inputs, goals, known))
+    rules = [jax.tree.map(lambda both, rule=rule: both[rule], after.regrets) for rule in range(2)]
+    return Rules(*rules, Shared(jnp.log(after.shares), after.scale, after.rows)), jnp.swapaxes(said, 0, 1), weights
 
 
-def bernstein_weights(state: Regrets) -> Float[Array, " experts"]:
-    """η_k exp(η_k R_k), normalised; equal before the first regret."""
-    rate = _bernstein_rate(state)
-    exponents = rate * state.sums
-    weights = rate * jnp.exp(exponents - jnp.max(exponents))
-    return _normal(jnp.where(jnp.any(state.largest > 0), weights, 1))
+def _weights(state: Weighing) -> Float[Array, "4 experts"]:
+    """Weights of the three rules, up to a factor each, and 1.
+
+    - *Bernstein*: η_k exp(η_k R_k); equal before the first regret.
+    - *Polynomial*: (R_k)₊ / (max r² + Σ r_k²); equal where no regret is positive.
+    - *Shared*: w_k before a part of it is shared.
+    """
+    (_, positive), (_, squares), (_, largest) = state.regrets
+    exponents = state.rates * state.regrets.sums[0]
+    rate, exponent, highest, most = jnp.max(jnp.stack([state.rates, exponents, positive, largest]), axis=1)
+    # An expert that never differed from the mixture has the largest rate of all.
+    by_bernstein = jnp.where(state.rates > 0, state.rates, rate) * jnp.exp(exponents - exponent)
+    squares = squares + most
+    by_polynomial = jnp.maximum(positive, 0) / jnp.where(squares > 0, squares, 1)
+    by_bernstein, by_polynomial = jnp.where(rate > 0, by_bernstein, 1), jnp.where(highest > 0, by_polynomial, 1)
+    return jnp.stack([by_bernstein, by_polynomial, state.shares, jnp.ones_like(exponents)])
 
 
-def add_bernstein(state: Regrets, regrets: Float[Array, " experts"]) -> Regrets:
-    after = _with_squares(state, regrets, jnp.abs(regrets))
-    return after._replace(sums=RETENTION * state.sums + regrets - _bernstein_rate(after) * regrets**2)
+def _rates(state: Regrets) -> Float[Array, " experts"]:
+    """η_k of the Bernstein rule; 0 for an expert that never differed from the mixture."""
+    differs, squares = state.largest[0] > 0, state.squares[0]
+    by_squares = jnp.sqrt(jnp.log(jnp.asarray(float(len(squares)))) / jnp.where(differs, squares, 1))
+    return jnp.where(differs, jnp.minimum(1 / jnp.where(differs, state.largest[0], 1), by_squares), 0)
 
 
-def _bernstein_rate(state: Regrets) -> Float[Array, " experts"]:
-    """η_k; an expert that never differed from the mixture has the largest rate of all."""
-    differs = state.largest > 0
-    count = jnp.asarray(float(state.sums.shape[0]))
-    by_squares = jnp.sqrt(jnp.log(count) / jnp.where(differs, state.squares, 1))
-    rate = jnp.where(differs, jnp.minimum(1 / jnp.where(differs, state.largest, 1), by_squares), 0)
-    return jnp.where(differs, rate, jnp.max(rate))
-
-
-def polynomial_weights(state: Regrets) -> Float[Array, " experts"]:
-    """(R_k)₊ / (max r² + Σ r_k²), normalised; equal where no regret is positive."""
-    scale = jnp.max(state.largest) + state.squares
-    weights = jnp.maximum(state.sums, 0) / jnp.where(scale > 0, scale, 1)
-    return _normal(jnp.where(jnp.any(weights > 0), weights, 1))
-
-
-def add_polynomial(state: Regrets, regrets: Float[Array, " experts"]) -> Regrets:
-    return _with_squares(state, regrets, regrets**2)._replace(sums=RETENTION * state.sums + regrets)
-
-
-def shared_weights(state: Shared) -> Float[Array, " experts"]:
-    weights = _normal(jnp.exp(state.log_weights - jnp.max(state.log_weights)))
-    return (1 - SHARE) * weights + SHARE / weights.shape[0]
-
-
-def add_shared(state: Shared, losses: Float[Array, " experts"], own: Float[Array, ""]) -> Shared:
-    rows = state.rows + 1
-    part = jnp.maximum(1 / SCALE_ROWS, 1 / rows.astype(own.dtype))
-    scale = jnp.maximum(state.scale + part * (own - state.scale), jnp.finfo(own.dtype).tiny)
-    exponents = jnp.minimum(losses / scale, LARGEST_LOSS) / 2
-    return Shared(jnp.log(shared_weights(state)) - exponents, scale, rows)
+def _add(state: Regrets, regrets: Float[Array, "2 experts"]) -> tuple[Regrets, Float[Array, " experts"]]:
+    """The sums of both rules with a row more, and η."""
+    is_bernstein = jnp.arange(2)[:, None] == 0
+    size = jnp.where(is_bernstein, jnp.abs(regrets), regrets**2)
+    after = Regrets(state.sums, RETENTION * state.squares + regrets**2, jnp.maximum(RETENTION * state.largest, size))
+    rates = _rates(after)
+    sums = RETENTION * state.sums + regrets - jnp.where(is_bernstein, rates * regrets**2, 0)
+    return after._replace(sums=sums), rates
 
 
 def _part(loss: Array, allowed: Array) -> Array:
     return jnp.where(loss > allowed, jnp.sqrt(allowed / jnp.where(loss > 0, loss, 1)), 1)
-
-
-def _with_squares(state: Regrets, regrets: Array, size: Array) -> Regrets:
-    squares = RETENTION * state.squares + regrets**2
-    return state._replace(squares=squares, largest=jnp.maximum(RETENTION * state.largest, size))
 
 
 def _no_rules(count: int) -> Rules:
@@ -192,7 +202,3 @@ def _no_rules(count: int) -> Rules:
 
 def _no_regrets(count: int) -> Regrets:
     return Regrets(jnp.zeros(count), jnp.zeros(count), jnp.zeros(count))
-
-
-def _normal(weights: Float[Array, " experts"]) -> Float[Array, " experts"]:
-    return weights / jnp.sum(weights)

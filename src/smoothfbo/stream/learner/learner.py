@@ -64,13 +64,9 @@ def double_precision() -> Iterator[None]:
         yield
 
 
-def _rounds(spec: Specification) -> Rounds:
-    """Learners of one specification share a compiled program, which asks only whether there is a delay."""
-    return _compiled_once(dataclasses.replace(spec, delay=min(spec.delay, 1), horizon=1))
-
-
 @functools.lru_cache(maxsize=32)
-def _compiled_once(spec: Specification) -> Rounds:
+def _rounds(spec: Specification) -> Rounds:
+    """Learners of one specification share a compiled program."""
     return Rounds(spec)
 
 
@@ -153,18 +149,19 @@ class Learner:
         while at * block < total:
             if at < delay:  # nothing can be learnt yet
                 count = min(delay - at, BLOCKS_PER_CALL)
-                pieces.append(self._call(_cut(together, at * block, (at + count) * block)))
+                piece = _cut(together, at * block, (at + count) * block)
+                pieces.append(self._call(piece, keep=len(piece.target) // block))
             else:
                 oldest = _cut(together, (at - delay) * block, None)
                 count = self._regular_blocks(oldest.target)
                 piece = _cut(together, at * block, (at + max(count, 1)) * block)
                 full = len(piece.target) // block
                 if count or not full:
-                    pieces.append(self._call(piece, oldest, full, _part(weights, at * block)))
+                    pieces.append(self._call(piece, oldest, full, full, _part(weights, at * block)))
                 else:  # the next block to learn has a class that was not seen before
-                    pieces.append(self._call(piece))
+                    pieces.append(self._call(piece, keep=1))
                     self._make_room(int(np.nanmax(oldest.target[:block])) + 1)
-                    self._call(piece, oldest, 1, _part(weights, at * block))
+                    self._call(piece, oldest, 1, 0, _part(weights, at * block))
                 count = max(count, 1)
             at += count
         learnt = max(total // block - delay, 0)
@@ -236,11 +233,17 @@ class Learner:
         return np.concatenate([before, np.ones(len(rows.target)) if weight is None else weight])
 
     def _call(
-        self, rows: Rows, oldest: Rows | None = None, learn: int = 0, weight: np.ndarray | None = None
+        self,
+        rows: Rows,
+        oldest: Rows | None = None,
+        learn: int = 0,
+        keep: int = 0,
+        weight: np.ndarray | None = None,
     ) -> "_Piece":
         """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`.
 
-        `weight` is that of the rows, and may go on.
+        With a delay, what is said of the first `keep` blocks is kept until they are learnt. `weight` is that of the
+        rows, and may go on.
         """
         count = len(rows.target)
         blocks = self._blocks(rows)
@@ -248,7 +251,7 @@ class Learner:
         if self.spec.delay:
             late = self._blocks(rows if oldest is None else _cut(oldest, 0, learn * self.spec.rows))
         with double_precision():
-            number = np.int32(-(-count // self.spec.rows)), np.int32(learn)
+            number = np.int32(-(-count // self.spec.rows)), np.int32(learn), np.int32(keep)
             weights = None if weight is None else self._pad(weight[:count])
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
             return _Piece(result, count)

@@ -15,6 +15,7 @@ from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
 from smoothfbo.stream.learner.rows import RowMemory
 from smoothfbo.stream.learner.since import Since
 from smoothfbo.stream.learner.units import TargetRange, Units
+from smoothfbo.stream.learner.waiting import Waiting
 
 
 class LearnerState(NamedTuple):
@@ -35,6 +36,7 @@ class LearnerState(NamedTuple):
     since: Since
     random: RandomFeatures
     aggregate: Aggregate
+    waiting: Waiting | None = None  # only with a delay
 
 
 class BlockResult(NamedTuple):
@@ -56,8 +58,17 @@ class BlockResult(NamedTuple):
 
 
 def with_more_outputs(old: LearnerState, fresh: LearnerState) -> LearnerState:
-    """What was learnt, in the shapes of `fresh`. The mixture begins again: what it weighs are other numbers now."""
-    return grow(old._replace(aggregate=None), fresh._replace(aggregate=None))._replace(aggregate=fresh.aggregate)  # pyright: ignore[reportArgumentType]
+    """What was learnt, in the shapes of `fresh`. The mixture begins again: what it weighs are other numbers now.
+
+    So what was said of the blocks that wait is not judged; only their fits are.
+    """
+    waiting = fresh.waiting
+    if waiting is not None and old.waiting is not None:
+        before, said = old.waiting.said, waiting.said
+        said = said._replace(lanes=grow(before.lanes, said.lanes), past=grow(before.past, said.past))
+        waiting = Waiting(said, old.waiting.blocks)
+    parts = (state._replace(aggregate=None, waiting=None) for state in (old, fresh))  # pyright: ignore[reportArgumentType]
+    return grow(*parts)._replace(aggregate=fresh.aggregate, waiting=waiting)
 
 
 def grow(old: PyTree, new: PyTree) -> PyTree:

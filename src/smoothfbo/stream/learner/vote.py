@@ -47,6 +47,16 @@ def vote(
     return all[:, -1], said.astype(classes.dtype), shares
 
 
+def count_mistakes(
+    mistakes: Float[Array, " classifiers"],
+    classes: Float[Array, "classifiers rows"],
+    target: Float[Array, " rows"],
+    counts: Float[Array, " rows"],
+) -> Float[Array, " classifiers"]:
+    """M after a block of which the classifiers had said this; `counts` says for how much of a row each row counts."""
+    return RETENTION ** jnp.sum(counts) * mistakes + (classes != target).astype(counts.dtype) @ counts
+
+
 def largest_at(shares: Float[Array, " classes"], chosen: Int[Array, ""]) -> Float[Array, " classes"]:
     """argmax_q Σ_c p_c log q_c with q_chosen ≥ q_c: `chosen` and the classes above it share their mean."""
     own = shares[chosen]

@@ -1,0 +1,162 @@
+"""What is recommended: a mixture of the experts, row by row; for classes its probabilities, and a vote."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
+from smoothfbo.stream.learner.calibration import (
+    Calibrations,
+    all_uncalibrated,
+    calibrate_all,
+    mixed_probabilities,
+    with_first,
+    with_unseen,
+)
+from smoothfbo.stream.learner.late import Advice, advise, judge_advice
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.state import LearnerState
+from smoothfbo.stream.learner.views import Views, classes_of
+from smoothfbo.stream.learner.vote import count_mistakes, vote
+from smoothfbo.stream.learner.waiting import Said
+from smoothfbo.stream.rows import Rows
+
+
+class Recommended(NamedTuple):
+    """What the mixture says of every row of a block.
+
+    - `outputs`: of which probabilities are made: the mixture and, where classes may hide one another, the learned
+      memory, too, which is linear.
+    - `aggregate`: the state of its weights after the block is known. With a delay it is too early for that:
+    - `advice`: what the parts of the mixture say is then kept.
+    """
+
+    outputs: Float[Array, "predictors rows outputs"]
+    aggregate: Aggregate
+    advice: Advice | None
+
+
+class Elected(NamedTuple):
+    """The classes that are said, those of every classifier, the probabilities, and the mistakes after the block."""
+
+    said: Float[Array, " rows"]
+    classes: Float[Array, "classifiers rows"]
+    probabilities: Float[Array, "rows classes"]
+    mistakes: Float[Array, " classifiers"]
+
+
+class Mixture:
+    """Pure functions of a specification."""
+
+    def __init__(self, spec: Specification, views: Views):
+        self.spec, self.views = spec, views
+        self._columns = 1 if spec.outputs == 1 else spec.outputs + 1  # that are mixed: with one class less, two are one
+        self._part = 1 / spec.horizon  # for which a row counts whose target is known late
+        last = [name == "last_value" or name.startswith("season_") for name in spec.expert_names]
+        self._prior = [0.5 / (sum(last) if is_last else len(last) - sum(last)) for is_last in last]
+        self._builds_on_last = [name == "last_value" or "difference" in name for name in spec.expert_names]
+
+    def no_weights(self) -> Aggregate:
+        return empty_aggregate(len(self.spec.expert_names), self._columns)
+
+    def no_mistakes(self) -> Float[Array, " classifiers"] | None:
+        return jnp.zeros(len(self.spec.expert_names) + 2) if self.spec.is_classification else None
+
+    def no_calibration(self) -> Calibrations | None:
+        outputs = self.spec.outputs
+        return all_uncalibrated(min(outputs, 2), outputs + 1) if self.spec.is_classification else None
+
+    def mix(
+        self, state: LearnerState, block: Rows, experts: Float[Array, "experts rows outputs"], counts: Array
+    ) -> Recommended:
+        """Rows one after the other; a row moves the weights if it counts."""
+        is_single = self.spec.outputs == 1
+        mixed_of = self._in_first_units(state, self.without_lost(state, block, experts))
+        if self.spec.delay:
+            after, advice = state.aggregate, advise(state.aggregate, mixed_of, jnp.asarray(self._prior))
+            mixed = advice.mixed
+        else:
+            after, mixed = aggregate(state.aggregate, mixed_of, self._goal(state, block), counts)
+            advice = None
+        origin, unit = self.views.first_units_of_target(state)
+        outputs = (mixed if is_single else mixed[:, 1:]) * unit + origin
+        return Recommended(outputs[None] if is_single else jnp.stack([outputs, experts[0]]), after, advice)
+
+    def judge(
+        self, state: LearnerState, block: Rows, said: Said, counts: Float[Array, " rows"]
+    ) -> tuple[Aggregate, Float[Array, " classifiers"] | None]:
+        """Weights and mistakes after a block that is known late, and of which this was said."""
+        assert said.advice is not None
+        experts, mistakes = self._in_first_units(state, said.experts), None
+        after = judge_advice(
+            state.aggregate,
+            experts,
+            said.advice,
+            self._goal(state, block),
+            counts,
+            self._part,
+            jnp.asarray(self._prior),
+        )
+        if state.mistakes is not None and said.classes is not None:
+            mistakes = count_mistakes(state.mistakes, said.classes, block.target, self._part * counts)
+        return after, mistakes
+
+    def without_lost(self, state: LearnerState, block: Rows, experts: Array) -> Float[Array, "experts rows outputs"]:
+        """An expert that builds on a last value that cannot be meant has no part in the mixture of its row: NaN."""
+        is_lost = jnp.asarray(self._builds_on_last)[:, None] & ~self.views.is_last_plausible(state, block.previous)
+        is_lost &= state.memory.blocks > 0
+        return jnp.where(is_lost[:, :, None], jnp.nan, experts)
+
+    def _in_first_units(self, state: LearnerState, outputs: Array) -> Float[Array, "*experts rows columns"]:
+        """The first class has no output of its own; with two classes it would say nothing new."""
+        origin, unit = self.views.first_units_of_target(state)
+        outputs = (outputs - origin) / unit
+        return outputs if self.spec.outputs == 1 else with_first(outputs)
+
+    def _goal(self, state: LearnerState, block: Rows) -> Float[Array, "rows columns"]:
+        return self._in_first_units(state, self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target)))
+
+    def elect(
+        self,
+        state: LearnerState,
+        block: Rows,
+        experts: Float[Array, "experts rows outputs"],
+        outputs: Float[Array, "predictors rows outputs"],
+        counts: Float[Array, " rows"],
+    ) -> Elected:
+        """The classes of rows, one after the other."""
+        assert state.mistakes is not None
+        # A class may have been seen before there is an output for it.
+        by_last = jnp.where(jnp.isnan(block.previous), 0, block.previous)
+        classes = classes_of(experts).at[-1].set(by_last)
+        scores = self._probabilities(state, outputs)
+        both = jnp.stack([classes_of(outputs[0]), jnp.argmax(scores, axis=1).astype(scores.dtype)])
+        classifiers = jnp.concatenate([classes, both])
+        mistakes, said, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
+        return Elected(said, classifiers, scores, mistakes)
+
+    def calibrate(self, state: LearnerState, said: Said, target: Array, mask: Array) -> Calibrations | None:
+        """The probabilities, after a block that was predicted."""
+        if state.calibration is None or said.outputs is None:
+            return None
+        # Before the first block was learnt nothing was predicted.
+        mask = jnp.where(said.begun, mask, 0)
+        return calibrate_all(state.calibration, said.outputs, with_first(target), mask, self._seen(state))
+
+    def _probabilities(
+        self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"]
+    ) -> Float[Array, "rows classes"]:
+        """Of every class; before the first block is learnt, by what was seen last."""
+        if state.calibration is None:
+            raise ValueError("Only classes have probabilities.")
+        seen, rows = self._seen(state), state.memory.decayed[-1, self.spec.constant, self.spec.constant]
+        learnt = with_unseen(mixed_probabilities(state.calibration, outputs, seen), seen, rows)
+        return jnp.where(state.memory.blocks > 0, learnt, jax.nn.softmax(with_first(outputs[0])))
+
+    def _seen(self, state: LearnerState) -> Bool[Array, " classes"]:
+        """Which classes were learnt. The first one has no indicator of its own."""
+        constant = self.spec.constant
+        rows = state.memory.decayed[-1, constant, constant + 1 :: 2]  # of every class, in all of the past
+        return jnp.concatenate([jnp.ones(1, bool), rows > 0])

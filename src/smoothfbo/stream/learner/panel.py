@@ -1,0 +1,104 @@
+"""The panel of experts: what each says for every row of a block, and what two of them learn from its targets."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from smoothfbo.stream.learner.experts import ladder_predictions
+from smoothfbo.stream.learner.ladder import FAMILIES, LINEAR_RATE, ladder
+from smoothfbo.stream.learner.random_features import RandomFeatures, draw, empty_random_features, expand, recur
+from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
+from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.state import LearnerState
+from smoothfbo.stream.learner.views import Views, pairs
+from smoothfbo.stream.rows import Rows
+
+
+class Opinions(NamedTuple):
+    """What the experts say, in the order of `Specification.expert_names`; the states after the block is known."""
+
+    experts: Float[Array, "experts rows outputs"]
+    since: Since
+    random: RandomFeatures
+
+
+class Panel:
+    """Learned memory, ladder of forgetting rates, what came since the last change, random features, last values."""
+
+    def __init__(self, spec: Specification, views: Views):
+        self.spec, self.views = spec, views
+        self._projection = draw(spec.features, spec.lags, spec.seed)
+        self._linear = max(i for i, k in enumerate(ladder(spec.rates)) if k <= LINEAR_RATE)
+
+    def no_changes(self) -> Since:
+        return empty_since(self.spec.kept)
+
+    def no_random_features(self) -> RandomFeatures:
+        return empty_random_features(self.spec.features, 2 * self.spec.outputs)
+
+    def predict(
+        self,
+        state: LearnerState,
+        block: Rows,
+        inputs: Float[Array, "rows p"],
+        learned: Float[Array, "1 rows outputs"],
+        counts: Float[Array, " rows"],
+        weight: Float[Array, " rows"] | None = None,
+    ) -> Opinions:
+        """Rows one after the other; `learned` is what the learned memory says, `counts` says which targets are known.
+
+        The fits follow the known targets of the same block, with the `weight` of their rows.
+        """
+        spec = self.spec
+        previous = self.views.previous(state, block.previous)
+        target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
+        at_once = counts if weight is None else counts * weight
+        mean, spread = self.views.units_of_target(state)
+        sums = jnp.concatenate([state.memory.decayed, state.since.moments[None]])
+        fits = ladder_predictions(
+            self.views.current(state)(sums),
+            sums[:, spec.constant, spec.constant],
+            inputs,
+            (target - mean) / spread,
+            (previous - mean) / spread,
+            at_once,
+        )
+        since = _judge(state, fits, (target - mean) / spread, counts)
+        fits = fits * spread + mean
+        random, bases, ahead, by_past = self._recur(state, inputs, fits, previous, target, counts)
+        guess = ahead if spec.delay == 0 else by_past
+        _, unit = self.views.first_units_of_target(state)
+        guess = bases + jnp.stack([guess[:, ::2], guess[:, 1::2]]) * unit
+        seasons = self.views.seasons(block, previous)
+        return Opinions(jnp.concatenate([learned, fits, guess, seasons, previous[None]]), since, random)
+
+    def judge(
+        self,
+        state: LearnerState,
+        block: Rows,
+        said: Float[Array, "experts rows outputs"],
+        counts: Float[Array, " rows"],
+    ) -> tuple[Since, RandomFeatures]:
+        """What a block that is known late says of what the experts had said of it."""
+        fits = said[1 : 1 + len(FAMILIES) * len(ladder(self.spec.rates)) + 1]
+        mean, spread = self.views.units_of_target(state)
+        target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
+        since = _judge(state, (fits - mean) / spread, (target - mean) / spread, counts)
+        inputs, previous = self.views.inputs(state, block.features), self.views.previous(state, block.previous)
+        return since, self._recur(state, inputs, fits, previous, target, counts)[0]
+
+    def _recur(
+        self, state: LearnerState, inputs: Array, fits: Array, previous: Array, target: Array, counts: Array
+    ) -> tuple[RandomFeatures, Array, Array, Array]:
+        """Random features learn what two simple experts leave over; see `recur`."""
+        _, unit = self.views.first_units_of_target(state)
+        bases = jnp.stack([fits[self._linear], previous])
+        rest = pairs(*((target - bases) / unit))
+        random, ahead, by_past = recur(state.random, expand(inputs, *self._projection), rest, counts)
+        return random, bases, ahead, by_past
+
+
+def _judge(state: LearnerState, fits: Array, goal: Array, counts: Array) -> Since:
+    """The fit to what came since the last change stands last; the shortest memories stand first."""
+    return judge(state.since, jnp.roll(fits, 1, axis=0)[: SHORT + 1], goal, counts)
