@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10  # where there is no terminal
 # Loops over little data become one kernel each. By default that is only done below 1 kB, and every step of a loop costs
-# more to start than to compute. Compilers that do not know the option ignore it.
+# more to start than to compute. Options that begin with xla_ and are not known are ignored.
 SMALL_LOOPS = "xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000"
 
 

@@ -152,8 +152,12 @@ def _mix(
     logs = state.shared.log_weights
     start = Weighing(regrets, _rates(regrets), jnp.exp(logs - jnp.max(logs)), *state.shared[1:])
     after, (said, weights) = jax.lax.scan(row, start, (inputs, goals, known))
-    rules = [jax.tree.map(lambda both, rule=rule: both[rule], after.regrets) for rule in range(2)]
-    return Rules(*rules, Shared(jnp.log(after.shares), after.scale, after.rows)), jnp.swapaxes(said, 0, 1), weights
+    bernstein, polynomial = (jax.tree.map(lambda both, rule=rule: both[rule], after.regrets) for rule in range(2))
+    return (
+        Rules(bernstein, polynomial, Shared(jnp.log(after.shares), after.scale, after.rows)),
+        jnp.swapaxes(said, 0, 1),
+        weights,
+    )
 
 
 def _weights(state: Weighing) -> Float[Array, "4 experts"]:
