@@ -141,7 +141,7 @@ def test_changes_are_found_as_by_the_formula():
     gains[120:] += 10.0
     counts = np.arange(160) % 7 != 3
     expected = page(gains, counts)
-    assert [t for t, (changed, _) in enumerate(expected) if changed][0] in (121, 122, 123)
+    assert next(t for t, (changed, _) in enumerate(expected) if changed) in (121, 122, 123)
 
     def step(state, at):
         verdict, state = change.watch(state, *at)
