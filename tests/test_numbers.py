@@ -85,7 +85,7 @@ def test_what_the_arena_says_of_the_recommended_method():
         assert f"{row['spearman_gap']['mean']:.2f} ({row['problem']})".replace("-", "−") in page
     runs = stored("arena_full")["runs"]
     assert f"$ {runs['full']['command']} " in page
-    run = runs["timed"]
+    run = runs["full"]["timed"]
     assert f"(commit {run['commit'][:7]}) took {run['wall_seconds'] / 60:.0f} minutes" in page
     assert f"{run['cpu_seconds'] / 60:.0f} core-minutes. That is {run['cpu_seconds'] / 120:.0f} minutes on two" in page
 
