@@ -23,6 +23,15 @@ def test_a_table_with_two_changes():
     )
 
 
+def test_errors_with_a_horizon():
+    for name in ("nswdemand", "nswprice", "transfer"):
+        run = run_of(f"{name}-48")
+        error, last = (run["errors"][each] for each in ("smoothfbo", "last_value"))
+        assert not missing(
+            PAGE, f"| {name} | {error:.5f} | {run['ratio_to_best_reference']:.2f} | {error / last:.2f} |"
+        )
+
+
 def test_bands_with_a_horizon():
     coverage = [f"{100 * value:.1f}" for value in run_of("nswdemand-48")["coverage"].values()]
     assert not missing(PAGE, f"is covered in {coverage[0]}, {coverage[1]} and {coverage[2]} %")
