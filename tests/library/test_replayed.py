@@ -121,7 +121,7 @@ def page(gains, counts):
     for gain, counted in zip(gains, counts, strict=True):
         is_known = known >= 20
         z = (gain - mean) / np.sqrt(variance) if is_known else 0.0
-        total = max(0.0, total + min(z, 10.0) - 3.0)
+        total = max(0.0, total + z - 3.0)
         since = since + 1 if total > 0 else 0
         found.append((total > 6, since))
         if counted:
@@ -180,6 +180,7 @@ def test_the_window_begins_again_where_the_inner_problem_changes(key):
         np.testing.assert_allclose(estimate.gradient, gradient, rtol=1e-7)
         assert int(state.rounds) == length
         lengths.append(length)
+    assert int(state.change.rounds) == sum(counts)
     assert lengths[3:40] == [4] * 37
     assert min(lengths[40:43]) < 4
 

@@ -8,7 +8,6 @@ from jaxtyping import Array, Bool, Float, Int
 MEMORY = 50  # rounds, of the running mean and variance of the gain
 FIRST = 20  # rounds before which nothing is an alarm: mean and variance are not known yet
 FAR = 3.0  # standard deviations: what lies beyond does not move mean and variance
-LARGEST = 10.0  # standard deviations that one round counts at most
 ALLOWED = 3.0  # standard deviations that a round may lie above the mean for nothing
 ALARM = 6.0  # the sum at which it is a change
 
@@ -34,7 +33,7 @@ def no_change() -> ChangeState:
 def watch(state: ChangeState, gain: Float[Array, ""], counts: Bool[Array, ""]) -> tuple[Verdict, ChangeState]:
     """Page's test (1954) of G_t, in standard deviations z_t from its running mean:
 
-        S_t = max(0, S_{t−1} + min(z_t, 10) − 3),     a change where S_t > 6.
+        S_t = max(0, S_{t−1} + z_t − 3),     a change where S_t > 6.
 
     Two or three rounds far above the mean are a change; one is, only if it lies nine deviations above. S leaves 0 when
     the change came, so it is known how many rounds belong to what is new. Rounds that do not `counts` are judged, but
@@ -45,7 +44,7 @@ def watch(state: ChangeState, gain: Float[Array, ""], counts: Bool[Array, ""]) -
     deviation = jnp.sqrt(state.variance)
     is_known = (state.rounds >= FIRST) & (deviation > 0)
     z = jnp.where(is_known & usable, (gain - state.mean) / jnp.where(deviation > 0, deviation, 1), 0)
-    total = jnp.maximum(0, state.total + jnp.minimum(z, LARGEST) - ALLOWED)
+    total = jnp.maximum(0, state.total + z - ALLOWED)
     since = jnp.where(total > 0, state.since + 1, 0)
     changed = total > ALARM
 

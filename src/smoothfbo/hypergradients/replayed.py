@@ -56,7 +56,7 @@ class Replayed(AbstractEstimator):
 
     **Where the inner problem changes at once**, the window would go on to answer for what is over. So it is watched how
     much `own` gains on the inner samples of the round, G_t = L_in(ĥ_window) − L_in(ĥ_own). Where G_t lies far above its
-    running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + min(z_t, 10) − 3) > 6), the window keeps
+    running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + z_t − 3) > 6), the window keeps
     the rounds since S left 0, and grows again. A steady drift is no change: the mean of G_t has it.
 
     Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
