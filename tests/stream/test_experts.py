@@ -9,6 +9,7 @@ import stream_reference as reference
 from smoothfbo.stream.learner import random_features as rf
 from smoothfbo.stream.learner.aggregation import aggregate, empty_aggregate
 from smoothfbo.stream.learner.ladder import FAMILIES, ladder
+from smoothfbo.stream.learner.late_rules import Block, learn_rules
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.recursive import predict_row_by_row
 from smoothfbo.stream.learner.since import Since, judge
@@ -19,6 +20,8 @@ from smoothfbo.stream.rows import Rows
 SPEC = Specification(
     features=3, outputs=1, is_classification=False, block=8, rates=5, windows=(2,), lags=(2, 3), seasons=(3,)
 )
+
+mix_block = jax.jit(aggregate)
 
 
 def test_one_elimination_is_a_refit_after_every_row():
@@ -147,14 +150,32 @@ def test_the_mixture_agrees_with_numpy(columns):
     experts[0, 30:] += 4  # the best one fails
     experts[2, 11] = np.nan
     known = (random.random(rows) < 0.9).astype(float)
-    state, step, found = empty_aggregate(count, columns), jax.jit(aggregate), []
+    state, found = empty_aggregate(count, columns), []
     for t in range(0, rows, block):
         here = slice(t, t + block)
         seen = np.where(known[here, None] > 0, targets[here], np.nan)
-        state, mixed = step(state, jnp.asarray(experts[:, here]), jnp.asarray(seen), jnp.asarray(known[here]))
+        state, mixed = mix_block(state, jnp.asarray(experts[:, here]), jnp.asarray(seen), jnp.asarray(known[here]))
         found.append(mixed)
     expected = reference.aggregate(experts, targets, known, block)
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-8)
+
+
+def test_experts_that_agree_are_not_told_apart_by_rounding():
+    """Far from zero, rounding is large beside small errors; weights made of it would differ between two machines."""
+    random = np.random.default_rng(0)
+    goals = 1e4 + random.normal(size=(8, 1))
+    alike = np.nextafter(
+        np.tile(goals + 0.1 * random.normal(size=(8, 1)), (4, 1, 1)), [[[0.0]], [[0]], [[9e9]], [[9e9]]]
+    )
+    apart = alike + 1e-6 * np.arange(4)[:, None, None]
+    start, weights, late = empty_aggregate(4, 1), jnp.ones(8), jax.jit(learn_rules, static_argnames="large")
+    for experts, is_judged in ((alike, False), (apart, True)):
+        state, _ = mix_block(start, jnp.asarray(experts), jnp.asarray(goals), weights)
+        block, prior = Block(jnp.asarray(goals), weights > 0, 1.0), jnp.full(4, 0.25)
+        said = jnp.asarray(np.tile(experts.mean(axis=0), (3, 1, 1)))
+        rules = late(start.first, said, jnp.asarray(experts), jnp.ones((4, 8), bool), block, prior, large=5.0)
+        for regrets in (*state.first[:2], *state.second[:2], *rules[:2]):
+            assert np.any(regrets.largest) == is_judged
 
 
 def test_the_recommended_prediction_is_the_mixture_of_the_experts(outcome):

@@ -65,12 +65,15 @@ def process(learners, rows, series, cuts):
 
 
 def test_every_series_is_predicted_as_if_it_were_alone_and_any_portions_give_the_same_bits():
-    """Short and long series, more of them than a batch holds, one whose unit changes."""
+    """Short and long series, more of them than a batch holds, one whose unit changes, one whose target moves far."""
     lengths = [400, 5, 64, 0, 131, *[19] * 70]
     alone, mixed, series = mixed_rows(lengths)
     for rows in (alone[0].features, mixed.features[series == 0]):
         rows[320:, 0] *= 1000
     mixed.features[series == 0] = alone[0].features
+    alone[4].target[90:] += 1e5
+    alone[4].previous[91:] += 1e5
+    mixed.target[series == 4], mixed.previous[series == 4] = alone[4].target, alone[4].previous
     whole, cut = SeriesLearners(SPEC), SeriesLearners(SPEC)
     expected = process(whole, mixed, series, [])
     cuts = sorted(np.random.default_rng(1).integers(0, len(series), 6).tolist())

@@ -29,7 +29,7 @@ RETENTION = 0.998  # of sums of regrets, per row
 SHARE = 0.01
 SCALE_ROWS = 256  # over which s² is a mean
 LARGEST_LOSS = 50.0  # of an expert, in units of s²
-ROUNDING = 1e-12  # of the loss: regrets up to here are none
+ROUNDING = 1e-12  # of the size of predictions: experts that differ by no more agree
 LARGE_ERROR = 3.0  # in units of s: the stacks weigh rows with larger ones less
 VERY_LARGE_ERROR = 5.0  # and the first two rules those with larger ones than this
 FEWEST_ROWS = 8  # from which s can be told
@@ -138,8 +138,7 @@ def _mix(
         scale = jnp.where(before.rows < FEWEST_ROWS, jnp.inf, before.scale)
         slopes = 2 * _part(errors[:2], large**2 * scale)[:, None] * (p[:2] - y)
         regrets = jnp.sum((p[:2, :, None] - x) * slopes[:, :, None], axis=1)
-        # Experts that agree differ by rounding, which the rules, free of all scales, would take for regrets.
-        regrets = jnp.where(is_finite & (jnp.abs(regrets) > ROUNDING * errors[:2, None]), regrets, 0)
+        regrets = jnp.where(is_finite & (jnp.abs(regrets) > rounding(p[:2], y)[:, None]), regrets, 0)
         losses = jnp.sum((jnp.where(is_finite, x, p[2][:, None]) - y[:, None]) ** 2, axis=0)
         part = jnp.maximum(1 / SCALE_ROWS, 1 / (before.rows + 1).astype(x.dtype))
         own = jnp.maximum(before.scale + part * (errors[2] - before.scale), jnp.finfo(x.dtype).tiny)
@@ -158,6 +157,15 @@ def _mix(
         jnp.swapaxes(said, 0, 1),
         weights,
     )
+
+
+def rounding(said: Float[Array, "*rows columns"], goals: Float[Array, "*rows columns"]) -> Float[Array, "*rows"]:
+    """The largest r_k that rounding makes of experts that agree: ε Σ |p − y|(|p| + |y|), over the columns.
+
+    The rules, free of all scales, would take it for a regret. The size of p matters: far from zero, where errors are
+    small beside it, all that p − x_k has is rounding.
+    """
+    return ROUNDING * jnp.sum(jnp.abs(said - goals) * (jnp.abs(said) + jnp.abs(goals)), axis=-1)
 
 
 def _weights(state: Weighing) -> Float[Array, "4 experts"]:

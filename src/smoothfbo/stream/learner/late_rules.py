@@ -23,12 +23,12 @@ from smoothfbo.stream.learner.aggregation import (
     FEWEST_ROWS,
     LARGEST_LOSS,
     RETENTION,
-    ROUNDING,
     SCALE_ROWS,
     SHARE,
     Regrets,
     Rules,
     Shared,
+    rounding,
 )
 
 
@@ -84,8 +84,7 @@ def learn_rules(
     errors = jnp.where(is_known, jnp.sum((said - goals) ** 2, axis=2), 0)
     weights = jax.vmap(lambda error: huber_weights(error, large, shared))(errors[:2])
     regrets = jnp.einsum("wrc,wkrc->wkr", 2 * (said - goals)[:2], said[:2, None] - experts) * weights[:, None]
-    # Experts that agree differ by rounding, which the rules, free of all scales, would take for regrets.
-    does_count = finite & is_known & (jnp.abs(regrets) > ROUNDING * errors[:2, None])
+    does_count = finite & is_known & (jnp.abs(regrets) > rounding(said[:2], goals)[:, None])
     by_bernstein, by_polynomial = jnp.where(does_count, regrets, 0)
     bernstein = _add(rules.bernstein, by_bernstein, jnp.abs(by_bernstein), block)
     cautious = block.part * jnp.sum(by_bernstein**2, axis=1)
