@@ -62,7 +62,7 @@ def test_killed_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path, in
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "summary.json").exists()
-    process = command("resume", folder)
+    process = command("resume", folder, figures=False)  # the whole run has drawn
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     same_results(uninterrupted, folder)
@@ -70,7 +70,7 @@ def test_killed_it_resumes_to_the_same_bits(command, uninterrupted, tmp_path, in
     assert not (folder / "progress").exists()
 
 
-def test_reports_are_rebuilt_from_stored_files_and_compare_runs(uninterrupted, tmp_path, capsys):
+def test_reports_are_rebuilt_from_stored_files_and_compare_runs(uninterrupted, tmp_path, capsys, request):
     folders = []
     for name in ("one", "two"):
         shutil.copytree(uninterrupted, tmp_path / name)
@@ -80,6 +80,7 @@ def test_reports_are_rebuilt_from_stored_files_and_compare_runs(uninterrupted, t
     assert cli.main(["report", folders[0]]) == 0
     assert (tmp_path / "one" / "report.html").exists()
     assert list((tmp_path / "one" / "figures").glob("*.png"))
+    request.getfixturevalue("no_figures")
     assert cli.main(["report", *folders, "--out", str(tmp_path / "both")]) == 0
     page = (tmp_path / "both" / "report.html").read_text()
     assert "two: SmoothFBO" in page

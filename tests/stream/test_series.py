@@ -187,8 +187,8 @@ def contents(folder):
     return summary, {name: pd.read_parquet(folder / f"{name}.parquet") for name in names}
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_killed_it_resumes_to_the_same_bits_and_a_state_goes_on_with_new_rows(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("smoothfbo.harness.page.draw", lambda chart, folder: None)
     monkeypatch.setattr(stream_folder, "SNAPSHOT_SHARE", 1e9)
     monkeypatch.setattr(pipeline, "PIECE", 40)
     monkeypatch.setattr(pipeline, "FIRST_PIECE", 20)

@@ -56,12 +56,6 @@ def same_run(first, second):
     assert one == other
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """For tests that look at tables: drawing takes most of a short run's time."""
-    monkeypatch.setattr("smoothfbo.harness.page.draw", lambda chart, folder: None)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("stream")
