@@ -209,9 +209,8 @@ OTHER_SHAPES = ("check_n_features_in", "check_fit_idempotent")
 @pytest.mark.parametrize(
     ("kind", "checks"),
     [
-        (StreamRegressor, CHECKS),
-        (StreamClassifier, sorted({*CHECKS} - {*OTHER_SHAPES})),
-        pytest.param(StreamClassifier, OTHER_SHAPES, marks=pytest.mark.thorough),
+        *((kind, sorted({*CHECKS} - {*OTHER_SHAPES})) for kind in (StreamRegressor, StreamClassifier)),
+        *(pytest.param(kind, OTHER_SHAPES, marks=pytest.mark.thorough) for kind in (StreamRegressor, StreamClassifier)),
     ],
 )
 def test_scikit_learns_rules(kind, checks):
