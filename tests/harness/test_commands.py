@@ -1,7 +1,6 @@
 """Commands as users run them: in processes of their own, killed, interrupted, resumed, reported."""
 
 import dataclasses
-import os
 import shutil
 import signal
 import time
@@ -10,7 +9,7 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo import cli
-from smoothfbo.harness import console, registry
+from smoothfbo.harness import registry
 from smoothfbo.studies.regression.config import RegressionConfig
 
 # Three lanes: on two devices one of them has a lane of padding.
@@ -124,13 +123,3 @@ def test_options_are_flags_on_the_command_line_alone():
     )
     with pytest.raises(ValueError, match=r"^`outer_rate` must be positive and finite, got -1\.0\.$"):
         RegressionConfig(outer_rate=(-1.0,))
-
-
-def test_what_runs_on_the_cpu_alone_is_compiled_for_small_loops(monkeypatch):
-    monkeypatch.setattr("smoothfbo.harness.lanes.use_compilation_cache", lambda: None)
-    for given, expected in [("--a", "--a --" + console.SMALL_LOOPS), ("--xla_backend_extra_options=b", "")]:
-        monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-        monkeypatch.setenv("XLA_FLAGS", given + " --xla_force_host_platform_device_count=1")
-        console.start_jax(cpu_only=True)
-        assert all(flag in os.environ["XLA_FLAGS"].split() for flag in expected.split())
-        assert os.environ["XLA_FLAGS"].count("xla_backend_extra_options") == 1

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SECONDS_BETWEEN_LINES = 10  # where there is no terminal
-# Loops over little data become one kernel each. By default that is only done below 1 kB, and every step of a loop costs
-# more to start than to compute. Options that begin with xla_ and are not known are ignored.
-SMALL_LOOPS = "xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000"
 
 
 def cores() -> int:
@@ -31,7 +28,6 @@ def cores() -> int:
 def start_jax(*, cpu_only: bool = False, is_driver: bool = False) -> None:
     """One host device per processor core, so that lanes fill all of them; must come before jax is imported.
 
-    What runs on the CPU only is many small steps, which are compiled accordingly (`SMALL_LOOPS`).
     The driver of workers leaves GPUs to them: all that it computes are the tables.
     """
     if cpu_only:
@@ -39,10 +35,7 @@ def start_jax(*, cpu_only: bool = False, is_driver: bool = False) -> None:
     flag = "xla_force_host_platform_device_count"
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
-        flags = f"{flags} --{flag}={cores()}"
-    if cpu_only and "xla_backend_extra_options" not in flags:
-        flags = f"{flags} --{SMALL_LOOPS}"
-    os.environ["XLA_FLAGS"] = flags.strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={cores()}".strip()
     from smoothfbo.harness.lanes import use_compilation_cache
 
     use_compilation_cache()
