@@ -426,19 +426,24 @@ def wait_for_snapshot(process, folder, number):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path):
+def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path, monkeypatch, capsys):
     random = np.random.default_rng(0)
     x = random.normal(size=20_000).round(3)  # a snapshot after every 8,192 rows
     y = x + random.normal(size=20_000).round(2)
     pd.DataFrame({"x": x, "z": x.round(), "y": y}).to_csv(tmp_path / "data.csv", index=False)
     arguments = ("stream", tmp_path / "data.csv", "--target", "y", *OPTIONS, "--out")
     whole, folder = tmp_path / "whole", tmp_path / "my run"
-    process = command(*arguments, folder)
-    wait_for_snapshot(process, folder, 1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, errors
-    assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
+    save = stream_folder.StreamFolder.save
+    with monkeypatch.context() as patch:  # interrupted after the first snapshot
+
+        def interrupt(*arguments):
+            save(*arguments)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        patch.setattr(stream_folder.StreamFolder, "save", interrupt)
+        assert call(*arguments, folder) == 130
+    assert f"resume with: smoothfbo resume '{folder}'" in capsys.readouterr().err.splitlines()[-1]
+    assert list(folder.glob("progress/learner-*.state"))
     process = command(*arguments, folder)
     wait_for_snapshot(process, folder, 2)
     process.send_signal(signal.SIGKILL)
