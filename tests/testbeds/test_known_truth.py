@@ -78,7 +78,6 @@ def test_the_weighted_mean_of_past_truths_solves_the_inner_problem():
         assert (inner(best + shift) > inner(best)).all()
 
 
-@pytest.mark.usefixtures("optimised")
 def test_converged_networks_find_the_exact_functional_hypergradient():
     """Large batches, inner and adjoint networks trained to convergence: cosine ≥ 0.99, norm within 5 %."""
     steps = 200
