@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 import smoothfbo as sf
 from smoothfbo.testbeds import DriftingRegression, Sinusoidal, regression
