@@ -129,8 +129,23 @@ def optimised():
 
 
 @pytest.fixture
+def no_figures(monkeypatch):
+    """Empty files, for tests that look at tables and pages: drawing takes most of a short run's time."""
+    monkeypatch.setattr("smoothfbo.harness.page.draw", lambda chart, folder: (folder / f"{chart.name}.png").touch())
+
+
+@pytest.fixture
 def key():
     return jax.random.key(20240229)
+
+
+WITHOUT_FIGURES = """
+import sys
+from smoothfbo import cli
+from smoothfbo.harness import page
+page.draw = lambda chart, folder: None
+sys.exit(cli.main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +156,10 @@ def command(tmp_path_factory):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
 
-    def start(*arguments):
+    def start(*arguments, figures=True):
+        program = ["-m", "smoothfbo"] if figures else ["-c", WITHOUT_FIGURES]
         return subprocess.Popen(
-            [sys.executable, "-m", "smoothfbo", *map(str, arguments)],
+            [sys.executable, *program, *map(str, arguments)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 

@@ -98,8 +98,8 @@ def test_blocks_say_what_they_are():
             assert match["language"] in {"python", "console", "text"}, f"{name_of(page)}: ```{match['language']}"
 
 
-def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it, capsys, monkeypatch):
-    monkeypatch.setattr("smoothfbo.harness.page.draw", lambda chart, folder: None)  # tests of the command draw
+@pytest.mark.usefixtures("no_figures")
+def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it, capsys):
     page = DOCS / "how-to" / "tables.md"
     (_, code), *_ = blocks(page, "python")
     exec(code, {})

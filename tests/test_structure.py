@@ -254,6 +254,21 @@ ENTRY = Entry(
 '''
 
 
+TOY_COMMANDS = """
+import contextlib
+from pathlib import Path
+from smoothfbo import cli
+
+with contextlib.suppress(SystemExit):
+    cli.main(["toy", "--preset", "long", "--help"])
+assert cli.main(["toy", "--steps", "0"]) == 2
+Path("crash").touch()
+assert cli.main(["toy"]) == 130
+Path("crash").unlink()
+assert cli.main(["resume", "out/toy-short"]) == 0
+"""
+
+
 def test_a_study_is_one_folder(tmp_path):
     """`--help`, run, resume and report know it without another line changed; help and report load no jax."""
     package = tmp_path / "package" / "smoothfbo"
@@ -267,20 +282,15 @@ def test_a_study_is_one_folder(tmp_path):
     assert "toy" in printed
     assert "Walk at random." in printed
     assert not loaded & set(HEAVY)
-    _, printed, result = loaded_by("toy", "--preset", "long", "--help", cwd=tmp_path, **path)
-    assert "Steps of the walk. (default: 9)" in " ".join(printed.replace("│", " ").split())
-    _, printed, result = loaded_by("toy", "--steps", "0", cwd=tmp_path, **path)
-    assert result.returncode == 2
-    assert "smoothfbo: --steps must be an integer of at least 1, got 0." in printed
-
-    (tmp_path / "crash").touch()
-    _, printed, result = loaded_by("toy", cwd=tmp_path, **path)
-    assert result.returncode == 130
-    assert "resume with: smoothfbo resume out/toy-short" in printed
-    (tmp_path / "crash").unlink()
-    _, printed, result = loaded_by("resume", "out/toy-short", cwd=tmp_path, **path)
-    assert result.returncode == 0, printed
-    assert "the toy is done" in printed
+    result = subprocess.run(
+        [sys.executable, "-c", TOY_COMMANDS],
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | path, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "Steps of the walk. (default: 9)" in " ".join(result.stdout.replace("│", " ").split())
+    assert "smoothfbo: --steps must be an integer of at least 1, got 0." in result.stderr
+    assert "resume with: smoothfbo resume out/toy-short" in result.stderr
+    assert result.stdout.count("the toy is done") == 1
     page = tmp_path / "out" / "toy-short" / "report.html"
     page.unlink()
     loaded, printed, result = loaded_by("report", "out/toy-short", cwd=tmp_path, **path)

@@ -82,6 +82,7 @@ def through_a_file(state, like):
 
 
 FURTHER = (
+    "functional, corrected",
     "functional, features",
     "functional, linear",
     "implicit, conjugate gradients",

@@ -203,15 +203,22 @@ CHECKS = (
 )
 
 
-OTHER_SHAPES = ("check_n_features_in", "check_fit_idempotent")
+OTHER_SHAPES = {
+    StreamRegressor: ("check_n_features_in", "check_fit_idempotent"),
+    StreamClassifier: (
+        "check_n_features_in",
+        "check_fit_idempotent",
+        "check_fit2d_predict1d",
+        "check_dict_unchanged",
+    ),
+}
 
 
 @pytest.mark.parametrize(
     ("kind", "checks"),
     [
-        (StreamRegressor, CHECKS),
-        (StreamClassifier, sorted({*CHECKS} - {*OTHER_SHAPES})),
-        pytest.param(StreamClassifier, OTHER_SHAPES, marks=pytest.mark.thorough),
+        *((kind, sorted({*CHECKS} - {*others})) for kind, others in OTHER_SHAPES.items()),
+        *(pytest.param(kind, others, marks=pytest.mark.thorough) for kind, others in OTHER_SHAPES.items()),
     ],
 )
 def test_scikit_learns_rules(kind, checks):

@@ -47,9 +47,9 @@ def test_coefficients_are_those_of_the_learned_memory(fitted):
     np.testing.assert_allclose(x @ fitted.coef_ + fitted.intercept_, fit, rtol=1e-10)
     np.testing.assert_allclose(fit, fitted.predict(frame), atol=0.2)  # an expert among others
     np.testing.assert_allclose(fitted.coef_, [1, -0.2, 3], rtol=0.05)
-    classes = StreamClassifier(**OPTIONS).fit(frame, np.digitize(y, np.quantile(y, [0.3, 0.7])))
-    assert classes.coef_.shape == (3, 3)
-    assert classes.intercept_.shape == (3,)
+    classes = StreamClassifier(**OPTIONS).fit(frame, np.digitize(y, np.quantile(y, [0.25, 0.5, 0.75])))
+    assert classes.coef_.shape == (4, 3)
+    assert classes.intercept_.shape == (4,)
     np.testing.assert_allclose(classes.coef_.sum(axis=0), 0, atol=1e-9)  # scores add up to 1
     assert classes.intercept_.sum() == pytest.approx(1)
     with pytest.raises(AttributeError, match="once it has learnt, with the linear predictor"):

@@ -18,6 +18,14 @@ from smoothfbo.stream.pipeline import run_stream
 from smoothfbo.stream.rows import Rows
 
 ROWS = 8 * 20 + 3
+HORIZON, BLOCK = 19, 8
+DELAY = blocks_until_known(HORIZON, BLOCK)
+# The learner of all tests, so that it compiles once: as of a table of two features, the newest target and a season.
+SPEC = Specification(
+    features=4, outputs=1, is_classification=False, block=BLOCK, rates=4, windows=(2, 3), smoothing=3, lags=(2, 4),
+    seasons=(20,), delay=DELAY, horizon=HORIZON,
+)  # fmt: skip
+OF_SPEC = {"horizon": HORIZON, "lags": 1, "extra_lags": (20,)}
 
 
 class Kept:
@@ -65,7 +73,7 @@ def changed_after(frame, last_known):
     return changed
 
 
-def assert_nothing_leaks(frame, folder, horizon, rows, **options):
+def assert_nothing_leaks(frame, folder, rows, horizon, **options):
     whole = predictions(frame, folder, horizon=horizon, **options)
     for row in rows:
         changed = predictions(changed_after(frame, row - horizon), folder, horizon=horizon, **options)
@@ -76,37 +84,36 @@ def assert_nothing_leaks(frame, folder, horizon, rows, **options):
 
 # A horizon of 1 is another program, without a delay: test_stream.py looks for leaks there.
 @pytest.mark.parametrize(
-    ("horizon", "entry"),
+    ("options", "entry"),
     [
-        *(pytest.param(horizon, "file", marks=pytest.mark.thorough) for horizon in (1, 2, 16)),
-        (7, "file"),
-        (50, "file"),
-        (7, "stdin"),
+        *(pytest.param({"horizon": rows}, "file", marks=pytest.mark.thorough) for rows in (1, 2, 7, 16, 50)),
+        (OF_SPEC, "file"),
+        (OF_SPEC, "stdin"),
     ],
 )
-def test_no_target_is_used_before_it_is_known(tmp_path, horizon, entry):
-    assert_nothing_leaks(table(), tmp_path, horizon, (60, 87, 120) if entry == "file" else (87,), entry=entry)
+def test_no_target_is_used_before_it_is_known(tmp_path, options, entry):
+    assert_nothing_leaks(table(), tmp_path, (60, 87, 120) if entry == "file" else (87,), entry=entry, **options)
 
 
 @pytest.mark.thorough
 def test_nor_by_a_network(tmp_path):
     options = {"predictor": "network", "width": 4, "network_blocks": 4, "network_steps": 2, "references": False}
-    assert_nothing_leaks(table(), tmp_path, 24, (87, 120), **options)
+    assert_nothing_leaks(table(), tmp_path, (87, 120), horizon=24, **options)
 
 
 @pytest.mark.thorough
 def test_nor_any_class(tmp_path):
     frame = table()
     frame["y"] = pd.qcut(frame["y"], 3, labels=["low", "middle", "high"]).astype(object)
-    assert_nothing_leaks(frame, tmp_path, 24, (60, 120), task="classification")
+    assert_nothing_leaks(frame, tmp_path, (60, 120), horizon=24, task="classification")
 
 
 def test_the_newest_known_target_is_used(tmp_path):
     frame = table()
-    whole = predictions(frame, tmp_path, horizon=7)
-    changed = predictions(changed_after(frame, 80 - 8), tmp_path, horizon=7)  # one row less is known at row 80
+    whole = predictions(frame, tmp_path, **OF_SPEC)
+    changed = predictions(changed_after(frame, 80 - HORIZON - 1), tmp_path, **OF_SPEC)  # one row less is known
     assert changed["prediction"][80] != whole["prediction"][80]
-    np.testing.assert_array_equal(whole["last_value"][7:], frame["y"][:-7])
+    np.testing.assert_array_equal(whole["last_value"][HORIZON:], frame["y"][:-HORIZON])
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 8, 9, 10, 17, 24])
@@ -129,19 +136,12 @@ def test_of_a_random_walk_nothing_beats_the_last_value(tmp_path, lags):
         assert errors["smoothfbo"] < 1.05 * errors["last_value"]
 
 
-HORIZON, BLOCK = 19, 8
-DELAY = blocks_until_known(HORIZON, BLOCK)
-SPEC = Specification(
-    features=3, outputs=1, is_classification=False, block=BLOCK, rates=4, windows=(2,), lags=(2, 3), seasons=(20,),
-    delay=DELAY, horizon=HORIZON,
-)  # fmt: skip
-
-
 def rows_of_a_walk(count=BLOCK * 30 + 3):
     random = np.random.default_rng(5)
-    x = random.normal(size=(count, 3))
+    x = random.normal(size=(count, 4))
     y = np.cumsum(random.normal(size=count)) + x[:, 0]
-    x[:, 2] = np.r_[np.full(20, np.nan), y[:-20]]
+    for column, lag in ((2, HORIZON), (3, 20)):
+        x[:, column] = np.r_[np.full(lag, np.nan), y[:-lag]]
     previous = np.r_[np.full(HORIZON, np.nan), y[:-HORIZON]]
     y[100] = np.nan
     previous[100 + HORIZON] = y[99]

@@ -56,12 +56,6 @@ def same_run(first, second):
     assert one == other
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """For tests that look at tables: drawing takes most of a short run's time."""
-    monkeypatch.setattr("smoothfbo.harness.page.draw", lambda chart, folder: None)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("stream")
@@ -108,6 +102,7 @@ def test_a_run_leaves_the_usual_folder(finished):
     assert "Can the bands be trusted?" in shown
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_finished_run_is_shown_again_and_not_run_again(finished, capsys):
     before = (finished / "predictions.parquet").stat().st_mtime_ns
     assert stream(finished.with_suffix(".csv"), finished, target="<i>$y_{$") == 0
@@ -125,6 +120,7 @@ def test_a_finished_run_is_shown_again_and_not_run_again(finished, capsys):
     assert "another configuration (step = 0.5 there, 0.25 here)" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_report_is_rebuilt_from_stored_files(finished, tmp_path, capsys):
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
@@ -132,6 +128,9 @@ def test_the_report_is_rebuilt_from_stored_files(finished, tmp_path, capsys):
     shutil.rmtree(folder / "figures")
     assert call("report", folder) == 0
     assert (folder / "report.html").read_bytes() == (finished / "report.html").read_bytes()
+    assert {path.name for path in (folder / "figures").iterdir()} == {
+        path.name for path in (finished / "figures").iterdir()
+    }
     assert capsys.readouterr().err == ""
 
 
@@ -169,9 +168,10 @@ def write(path, content):
     return path
 
 
-ROWS = b"".join(b"%d.5,%d\n" % (i, i % 7) for i in range(60))
-PLAIN = b"x,y\n" + ROWS
-TIMED = b"t,x,y\n" + b"".join(b"%d,%d.5,%d\n" % (i, i, i % 7) for i in range(60))
+# As many columns as in test_live.py, so that the learner compiles once for both files.
+ROWS = b"".join(b"%d.5,%d,%d\n" % (i, i % 5, i % 7) for i in range(60))
+PLAIN = b"x,z,y\n" + ROWS
+TIMED = b"t,x,z,y\n" + b"".join(b"%d,%d.5,%d,%d\n" % (i, i, i % 5, i % 7) for i in range(60))
 
 
 def only_complaint(errors):
@@ -204,15 +204,15 @@ def as_flags(text):
         (PLAIN.replace(b",", b";"), [], "separated by commas, but its header seems to use semicolons.", None),
         (PLAIN.replace(b",", b"\t"), [], "separated by commas, but its header seems to use tabs.", None),
         (PLAIN, ["--lags", "x"], "(see smoothfbo stream --help).", None),
-        (b"x,y\n" + b"1,\n" * 20, [], "column 'y' has no value that could be predicted", 20),
+        (b"x,z,y\n" + b"1,2,\n" * 20, [], "column 'y' has no value that could be predicted", 20),
         (PLAIN, ["--block", "1"], "--block must be an integer between 2 and 100000, got 1.", None),
-        (PLAIN + b"oops,1\n", [], "row 61, column 'x': 'oops' is not a number.", 60),
-        (PLAIN + b"1,2,3\n", [], "row 61: 3 values for 2 columns; a column appeared.", 60),
-        (PLAIN + b"1\n", [], "row 61, column 'y': no value; 1 values for 2 columns.", 60),
-        (PLAIN + b"inf,1\n", [], "row 61, column 'x': an infinite value.", 60),
-        (PLAIN + b",1\n", ["--missing", "error"], "row 61, column 'x': a missing value (--missing is error).", 60),
-        (TIMED + b"1,1,1\n", ["--time", "t"], "row 61, column 't': 1.0 is before the row above; rows must be in", 60),
-        (PLAIN + b"1,\0\n", [], "line 62: a NUL byte", 60),
+        (PLAIN + b"oops,2,1\n", [], "row 61, column 'x': 'oops' is not a number.", 60),
+        (PLAIN + b"1,2,3,4\n", [], "row 61: 4 values for 3 columns; a column appeared.", 60),
+        (PLAIN + b"1,2\n", [], "row 61, column 'y': no value; 2 values for 3 columns.", 60),
+        (PLAIN + b"inf,2,1\n", [], "row 61, column 'x': an infinite value.", 60),
+        (PLAIN + b",2,1\n", ["--missing", "error"], "row 61, column 'x': a missing value (--missing is error).", 60),
+        (TIMED + b"1,1,1,1\n", ["--time", "t"], "row 61, column 't': 1.0 is before the row above; rows must", 60),
+        (PLAIN + b"1,2,\0\n", [], "line 62: a NUL byte", 60),
         (PLAIN + b"9" * 10_000_000, [], "line 62: longer than 1,048,576 bytes", 60),
     ],
 )  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_value_far_from_all_others_is_named_once(tmp_path, capsys):
 @pytest.mark.usefixtures("no_figures")
 def test_a_truncated_gzip_keeps_what_could_be_read(place, capsys):
     x = np.random.default_rng(0).normal(size=30_000)
-    pd.DataFrame({"x": x, "y": 2 * x}).to_csv(place / "cut.csv.gz", index=False)
+    pd.DataFrame({"x": x, "z": x.round(), "y": 2 * x}).to_csv(place / "cut.csv.gz", index=False)
     whole = (place / "cut.csv.gz").read_bytes()
     (place / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     assert stream(place / "cut.csv.gz", place / "cut") == 2
@@ -269,10 +269,10 @@ def test_a_truncated_gzip_keeps_what_could_be_read(place, capsys):
 @pytest.mark.usefixtures("no_figures")
 def test_a_fault_in_the_first_row_leaves_nothing_and_can_be_fixed(tmp_path, capsys):
     data, folder, task = tmp_path / "data.csv", tmp_path / "run", ("--task", "regression")
-    data.write_bytes(b"x,y\ninf,1\n" + ROWS)
+    data.write_bytes(b"x,z,y\ninf,2,1\n" + ROWS)
     assert stream(data, folder, *task) == 2
     assert "row 1, column 'x': an infinite value" in capsys.readouterr().err
-    data.write_bytes(PLAIN + b"oops,1\n")  # fixed, and another fault
+    data.write_bytes(PLAIN + b"oops,2,1\n")  # fixed, and another fault
     assert stream(data, folder, *task) == 2
     data.write_bytes(PLAIN)
     assert stream(data, folder, *task) == 0
@@ -426,18 +426,24 @@ def wait_for_snapshot(process, folder, number):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path):
+def test_stopped_and_killed_it_resumes_to_the_same_bits(command, tmp_path, monkeypatch, capsys):
     random = np.random.default_rng(0)
     x = random.normal(size=20_000).round(3)  # a snapshot after every 8,192 rows
-    pd.DataFrame({"x": x, "y": x + random.normal(size=20_000).round(2)}).to_csv(tmp_path / "data.csv", index=False)
+    y = x + random.normal(size=20_000).round(2)
+    pd.DataFrame({"x": x, "z": x.round(), "y": y}).to_csv(tmp_path / "data.csv", index=False)
     arguments = ("stream", tmp_path / "data.csv", "--target", "y", *OPTIONS, "--out")
     whole, folder = tmp_path / "whole", tmp_path / "my run"
-    process = command(*arguments, folder)
-    wait_for_snapshot(process, folder, 1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, errors
-    assert f"resume with: smoothfbo resume '{folder}'" in errors.splitlines()[-1]
+    save = stream_folder.StreamFolder.save
+    with monkeypatch.context() as patch:  # interrupted after the first snapshot
+
+        def interrupt(*arguments):
+            save(*arguments)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        patch.setattr(stream_folder.StreamFolder, "save", interrupt)
+        assert call(*arguments, folder) == 130
+    assert f"resume with: smoothfbo resume '{folder}'" in capsys.readouterr().err.splitlines()[-1]
+    assert list(folder.glob("progress/learner-*.state"))
     process = command(*arguments, folder)
     wait_for_snapshot(process, folder, 2)
     process.send_signal(signal.SIGKILL)

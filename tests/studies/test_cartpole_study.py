@@ -257,6 +257,7 @@ def test_a_study_whose_lanes_are_all_frozen_has_its_page(tmp_path):
     assert ">2 of 2<" in (tmp_path / "report.html").read_text()  # frozen lanes
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_both_environments_stand_in_one_picture(tmp_path):
     write_run(tmp_path / "a", "fbo", [[1, 2, 3], [4, 5, 6]])
     write_run(tmp_path / "b", "fbo", [[7, 8, 9], [4, 5, 6]])
@@ -312,6 +313,7 @@ def write_run(folder, method, returns, first=0, **changes):
     store.write_json(folder / "summary.json", summary_of(config, rounds, lanes))
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_runs_of_several_methods_are_put_together(tmp_path):
     results = {"fbo": [[1, 2, 3], [4, 5, 6]], "smooth-fbo": [[10, 20, 30], [40, 50, 60]]}
     for method, returns in results.items():
@@ -363,6 +365,7 @@ def change_config(run, *nothing, **changes):
     store.write_json(run / "config.json", description | {"config": config})
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_runs_of_other_seeds_are_put_together(tmp_path):
     write_run(tmp_path / "a", "fbo", [[1, 2, 3], [4, 5, 6]], window=(7,))
     write_run(tmp_path / "b", "fbo", [[7, 8, 9]], first=5)
@@ -444,6 +447,7 @@ SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
     options = ["--methods", "fbo", "smooth-fbo", "--environment", "drifting", "--settings", "none", *SIZES]
     options += ["--window", "3"]
@@ -464,6 +468,7 @@ def test_the_command_runs_reports_and_keeps_the_best_settings(tmp_path, capsys):
         assert animation.n_frames > np.isfinite(stored[:, :, -1]).sum() / 2  # equal frames become one
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_run_has_its_settings_with_it(tmp_path):
     file, run = tmp_path / "best.json", tmp_path / "run"
     setting = dict(zip(GRID, (1e-3, 1e-4, 0.01, 0.1, 0.5, 3.0, 0.4), strict=True))
