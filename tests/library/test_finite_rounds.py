@@ -141,7 +141,7 @@ def test_a_warm_state_that_is_not_finite_moves_nothing(name, key):
         if not np.issubdtype(leaf.dtype, np.inexact) or not leaf.size:
             continue
         bad = np.array(leaf)
-        bad[0] = np.nan
+        bad.flat[0] = np.nan
         spoilt = [bad if i == index else each for i, each in enumerate(leaves)]
         after, info = algorithm.step(state._replace(estimator=jax.tree.unflatten(structure, spoilt)), DATA)
         if bool(info.finite):  # a start of conjugate gradients that is worse than zero is dropped
