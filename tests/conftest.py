@@ -148,7 +148,7 @@ sys.exit(cli.main())
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def command(tmp_path_factory):
     """The command line in a process of its own, as users run it; what one of them has compiled, the others have."""
     environment = os.environ | {
