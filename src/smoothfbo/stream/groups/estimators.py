@@ -180,12 +180,12 @@ class SeriesRegressor(_BySeries, StreamRegressor):
     """Regression on many drifting series at once: a `StreamRegressor` for each of them, learnt together.
 
     Every series is learnt as if it were alone, to rounding; see `smoothfbo stream --by`. Rows are those of a data
-    frame; series may come mixed, and new ones at any time.
+    frame; series may come mixed, and new ones at any time. All options of `StreamRegressor` can be given by name; they
+    hold for every series.
 
     Parameters
     ----------
     by : the column of the data frame that says which series a row is of, or a list of such columns.
-    block, predictor, … : those of `StreamRegressor`, for every series.
 
     Attributes
     ----------
