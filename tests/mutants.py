@@ -326,7 +326,7 @@ MUTATIONS = [
     ("stream/learner/rounds.py", "said_of(waiting, state.memory.blocks)", "said_of(waiting, waiting.blocks - 1)", "stream/test_horizon.py"),
     ("stream/learner/rounds.py", "played.said, index < keep)", "played.said, index < count)", "stream/test_horizon.py"),
     ("stream/learner/late_rules.py", "return self.part * self.is_known", "return 2 * self.part * self.is_known", "stream/test_horizon.py"),
-    ("stream/learner/late_rules.py", "2 * (said - goals)[:2]", "(said - goals)[:2]", "stream/test_horizon.py"),
+    ("stream/learner/late_rules.py", "2 * (said - goals)[:2]", "2 * (goals - said)[:2]", "stream/test_horizon.py"),
     ("stream/learner/late_rules.py", "1 - (1 - SHARE) ** block.number", "SHARE", "stream/test_horizon.py"),
     ("stream/learner/late_rules.py", "is_known & (jnp.abs(regrets) > rounding(said[:2], goals)[:, None])", "is_known", "stream/test_experts.py"),
     ("stream/learner/late.py", "kept[:, None] * state.losses + errors", "state.losses + errors", "stream/test_horizon.py"),
