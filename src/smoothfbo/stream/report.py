@@ -32,7 +32,7 @@ def build(folder: Path) -> Path:
             setting=(
                 f"{_name(settings['data'])}: {summary['rows']:,} rows, learnt in blocks of {summary['block']}, "
                 f"{'classification' if summary['is_classification'] else 'regression'}, "
-                f"{settings['predictor']} predictor. Every row is predicted before its target is used."
+                f"{settings['predictor']} predictor. {_horizon(settings.get('horizon', 1))}"
             ),
             lead=[*([warned] if warned.rows else []), *first, error_table(summary)],
             sections=list(_sections(folder, config, summary, averages)),
@@ -134,6 +134,12 @@ def _warnings(summary: dict[str, Any]) -> Iterator[tuple[Verdict, str]]:
         yield Verdict("bands", OPEN), f"{_list(text)}; a target that often repeats itself is covered by any band."
     if summary["rows"] < ENOUGH_ROWS:
         yield Verdict("few rows", OPEN), f"With {summary['rows']:,} rows, errors and coverage may be chance."
+
+
+def _horizon(rows: int) -> str:
+    if rows == 1:
+        return "Every row is predicted before its target is used."
+    return f"Every row is predicted {rows} rows ahead: targets that are not known by then are used for nothing."
 
 
 def _verdict(summary: dict[str, Any]) -> str:
