@@ -14,4 +14,13 @@ def batched(function: Callable[..., Any], in_axes: int | tuple[int | None, ...] 
     the same numbers. `in_axes` is that of `jax.vmap`: None for an argument that all samples share.
     """
     own = getattr(function, "batch", None)
-    return own if callable(own) else jax.vmap(function, in_axes=in_axes)
+    return own if callable(own) else jax.vmap(plain(function), in_axes=in_axes)
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same as a function with a name: JAX asks for it, and would write out all of a module that has none."""
+
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return function if hasattr(function, "__name__") else call

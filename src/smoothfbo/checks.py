@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from smoothfbo.batching import plain
+
 
 def is_concrete(tree: PyTree) -> bool:
     """Whether every array of `tree` has values now, i.e. none is being traced by jit, vmap or grad."""
@@ -51,6 +53,16 @@ def shapes(tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
 def one_of(samples: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
     """The shapes of one sample."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), samples)
+
+
+def first_of(samples: PyTree) -> PyTree[jax.Array]:
+    """The first sample; no program is compiled for it where its values are known."""
+
+    def first(leaf: Any) -> Any:
+        is_plain = is_concrete(leaf) and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+        return jnp.asarray(np.asarray(leaf)[0]) if is_plain else leaf[0]
+
+    return jax.tree.map(first, samples)
 
 
 def same_shapes(one: PyTree, other: PyTree) -> bool:
@@ -127,7 +139,7 @@ def require_range(
 def abstract_call(function: Callable[..., Any], name: str, **arguments: Any) -> PyTree[jax.ShapeDtypeStruct]:
     """Shapes of `function(*arguments)`; if it cannot be called so, say with which shapes it was tried."""
     try:
-        return jax.eval_shape(function, *(shapes(argument) for argument in arguments.values()))
+        return jax.eval_shape(plain(function), *(shapes(argument) for argument in arguments.values()))
     except Exception as error:
         tried = ", ".join(f"{key}={describe(shapes(value))}" for key, value in arguments.items())
         reason = str(error).strip().splitlines()

@@ -1,6 +1,7 @@
 """The one online loop: gradient estimate, smoothing and optimiser, projection; round by round or in one scan."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 from smoothfbo import checks, pieces, traps
 from smoothfbo.algebra import all_finite, norm, squared_norm
 from smoothfbo.batching import batched
-from smoothfbo.compiled import one_step, parts_of, plain_method, split
+from smoothfbo.compiled import Static, one_step, parts_of, plain_method, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
@@ -86,15 +87,9 @@ class Online(eqx.Module):
             with jax.numpy_dtype_promotion("standard"):
                 outer = self.project(outer)  # only points of Λ are played
         key_init, key_rounds = jax.random.split(key)
-        return State(
-            round=jnp.zeros((), jnp.int32),
-            key=_key_data(key_rounds),
-            outer=outer,
-            estimator=self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init),
-            optimiser=self.optimiser.init(outer),
-            skipped=jnp.zeros((), jnp.int32),
-            monitor=first_monitor(outer) if self.monitor else None,
-        )
+        estimator = self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init)
+        first = _without_estimator(*split((self.optimiser, self.monitor)), outer, key_rounds)
+        return first._replace(outer=outer, estimator=estimator)
 
     @plain_method
     def step(self, state: State, data: Any, problem: Problem | None = None) -> tuple[State, Info]:
@@ -284,6 +279,21 @@ def _remark(before: State, after: State, trace: Any) -> None:
 
 def _is_mapped(source: AbstractSource) -> bool:
     return isinstance(source, RecordedSource) and source.is_mapped
+
+
+@partial(jax.jit, static_argnums=0)  # one program in place of one for each operation
+def _without_estimator(static: Static, arrays: list[Any], outer: PyTree, key: PRNGKeyArray) -> State:
+    """The parts of a first state that no estimator has a say in."""
+    optimiser, is_monitored = static.join(arrays)
+    return State(
+        round=jnp.zeros((), jnp.int32),
+        key=_key_data(key),
+        outer=None,
+        estimator=None,
+        optimiser=optimiser.init(outer),
+        skipped=jnp.zeros((), jnp.int32),
+        monitor=first_monitor(outer) if is_monitored else None,
+    )
 
 
 @eqx.filter_jit

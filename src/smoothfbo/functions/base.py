@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import inner_product, norm, ratio
+from smoothfbo.algebra import norm, ratio
 from smoothfbo.batching import batched
 from smoothfbo.samples import Samples
 
@@ -61,6 +61,10 @@ class AbstractFunction(eqx.Module):
     @abstractmethod
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         """Move θ towards the minimiser of Σ terms + R(θ), starting from `state`."""
+
+    def prepared(self, objective: tuple[Term, ...]) -> tuple[Term, ...]:
+        """The same objective with what does not depend on θ computed once, for a fit and what comes after it."""
+        return objective
 
     @property
     def depends_on_outer(self) -> bool:
@@ -115,16 +119,15 @@ def relative_residual(function: AbstractFunction, params: PyTree, objective: tup
     quadratic objective of a linear function without a penalty. NaN where the loss has no finite slope at v = 0.
     """
 
-    def at_zero(params: PyTree) -> Float[Array, ""]:
-        bound = function.bind(params)
-        total = jnp.zeros(())
-        for term in objective:
-            predictions = batched(bound)(term.samples.x)
-            slopes = jax.grad(term.mean_at)(optax.tree.zeros_like(predictions))
-            with jax.numpy_dtype_promotion("standard"):  # terms may differ in dtype
-                total = total + inner_product(predictions, jax.lax.stop_gradient(slopes))
-        return total
+    def values(params: PyTree) -> list[PyTree]:
+        bound = batched(function.bind(params))
+        return [bound(term.samples.x) for term in objective]
 
-    remainder = norm(jax.grad(lambda params: objective_value(function, params, objective))(params))
-    scale = norm(jax.grad(at_zero)(params))
+    predictions, pull_back = jax.vjp(values, params)
+    slopes, at_zero = (
+        [jax.grad(term.mean_at)(value) for term, value in zip(objective, at, strict=True)]
+        for at in (predictions, optax.tree.zeros_like(predictions))
+    )
+    remainder = norm(optax.tree.add(pull_back(slopes)[0], jax.grad(function.regulariser)(params)))
+    scale = norm(pull_back(at_zero)[0])
     return jnp.where(jnp.isfinite(scale), ratio(remainder, scale), jnp.nan)

@@ -125,6 +125,7 @@ class Linear(AbstractFunction):
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
         del key
+        objective = self.prepared(objective)
         if self.steps == 1 or all(term.is_linear or term.is_quadratic for term in objective):
             return state._replace(params=self._newton(state.params, state.params, objective, None)[0])
         # Far from the solution of a loss that is not quadratic, a whole Newton step may lead farther away.
@@ -185,8 +186,14 @@ class Linear(AbstractFunction):
             def loss(v: Array) -> Array:
                 return term.loss(unravel(v), x, y)
 
-            hessian = jnp.zeros((v.size, v.size), v.dtype) if term.is_linear else jax.hessian(loss)(v)
-            return jax.grad(loss)(v), hessian
+            def slope(v: Array) -> tuple[Array, Array]:
+                gradient = jax.grad(loss)(v)
+                return gradient, gradient
+
+            if term.is_linear:
+                return slope(v)[0], jnp.zeros((v.size, v.size), v.dtype)
+            hessian, gradient = jax.jacfwd(slope, has_aux=True)(v)
+            return gradient, hessian
 
         return term.samples.weighted(jax.vmap(one)(predictions, term.samples.x, term.samples.y))
 
@@ -204,9 +211,30 @@ class Linear(AbstractFunction):
         """The same samples with their features, for fits that see them again and again."""
         return samples._replace(x=Featured(samples.x, jax.vmap(self.features)(samples.x)))
 
+    def prepared(self, objective: tuple[Term, ...]) -> tuple[Term, ...]:
+        """With the features of all samples."""
+        return tuple(
+            term
+            if isinstance(term.samples.x, Featured)
+            else term._replace(loss=_OfInput(term.loss), samples=self.featured(term.samples))
+            for term in objective
+        )
+
     def _phi(self, x: PyTree) -> Float[Array, " p"]:
         phi = x.features if isinstance(x, Featured) else self.features(x)
         return jnp.append(phi, jnp.ones((), phi.dtype)) if self.bias else phi
+
+
+class _OfInput(eqx.Module):
+    """The loss of a term that sees the input, and not the features beside it."""
+
+    loss: Callable[[PyTree, PyTree, PyTree], Float[Array, ""]]
+
+    def __call__(self, prediction: PyTree, x: Featured, y: PyTree) -> Float[Array, ""]:
+        return self.loss(prediction, x.x, y)
+
+    def batch(self, predictions: PyTree, x: Featured, y: PyTree) -> Float[Array, " samples"]:
+        return batched(self.loss)(predictions, x.x, y)
 
 
 def identical(one: PyTree, other: PyTree) -> bool:

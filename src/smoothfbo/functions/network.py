@@ -1,6 +1,7 @@
 """Functions with trainable parameters, fitted by optimiser steps on mini-batches (InnerOpt, AdjointOpt)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.algebra import lane_by_lane
 from smoothfbo.batching import batched
+from smoothfbo.compiled import Static, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
 from smoothfbo.functions.penalty import PenaltyAt, takes_outer
@@ -37,6 +39,19 @@ class _Applied(eqx.Module):
 
     def batch(self, xs: PyTree) -> PyTree:
         return batched(self.apply, in_axes=(None, 0))(self.params, xs)
+
+
+@partial(jax.jit, static_argnums=0)  # one program in place of one for each operation
+def _first_state(static: Static, arrays: list[Any], x: PyTree, key: PRNGKeyArray) -> FunctionState:
+    make, optimiser = static.join(arrays)
+
+    def initial(key: PRNGKeyArray, x: PyTree) -> PyTree:
+        return make.init(key, x) if isinstance(make, _Pair) else eqx.filter(make(key), eqx.is_inexact_array)
+
+    params = lane_by_lane(initial, key, x)  # it may hold LAPACK calls: the QR of an orthogonal initialisation
+    check_parameters(params)
+    checks.require_floating(params, "the network's parameters")
+    return FunctionState(params, optimiser.init(params))
 
 
 class Network(AbstractFunction):
@@ -128,16 +143,7 @@ class Network(AbstractFunction):
 
     def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
         del prediction
-
-        def initial(key: PRNGKeyArray, x: PyTree) -> PyTree:
-            if isinstance(self.make, _Pair):
-                return self.make.init(key, x)
-            return eqx.filter(self.make(key), eqx.is_inexact_array)
-
-        params = lane_by_lane(initial, key, x)  # it may hold LAPACK calls: the QR of an orthogonal initialisation
-        check_parameters(params)
-        checks.require_floating(params, "the network's parameters")
-        return FunctionState(params, self.optimiser.init(params))
+        return _first_state(*split((self.make, self.optimiser)), x, key)
 
     def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
         if isinstance(self.make, _Pair):
@@ -175,6 +181,8 @@ class Network(AbstractFunction):
             value, gradient = jax.value_and_grad(loss)(state.params)
             return self.descend(state, gradient, value=value, grad=gradient, value_fn=loss), None
 
+        if not self.steps:
+            return state
         keys = jax.random.split(key, self.steps)
         return jax.lax.scan(one_step, state, keys, unroll=self.unroll)[0]
 

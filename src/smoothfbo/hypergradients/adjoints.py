@@ -73,9 +73,10 @@ class FittedAdjoint(AbstractAdjoint):
         key: PRNGKeyArray,
     ) -> tuple[PyTree, PyTree, Float[Array, ""]]:
         function = resolved(self.function, inner.module, "adjoint").at(outer)
-        objective = adjoint_objective(problem, outer, inner.at(data), data)
+        objective = function.prepared(adjoint_objective(problem, outer, inner.at(data), data))
         state = function.fit(state, objective, key)
-        values = batched(function.bind(state.params))(final.inner.x)
+        inputs = objective[0].samples.x if final.inner is data.inner else final.inner.x
+        values = batched(function.bind(state.params))(inputs)
         return values, state, relative_residual(function, state.params, objective)
 
 

@@ -77,6 +77,13 @@ class AbstractEstimator(eqx.Module):
     ) -> tuple[Estimate, PyTree]:
         """The estimate and the warm state for the next round."""
 
+    def judged(
+        self, problem: Any, outer: PyTree, state: PyTree, data: Any, fresh: Any, key: PRNGKeyArray
+    ) -> tuple[Estimate, PyTree, PyTree]:
+        """What a call with `data` returns, and the gradient of a call with `fresh` in their place."""
+        judge, _ = self(problem, outer, state, fresh, key)
+        return *self(problem, outer, state, data, key), judge.gradient
+
     def kept(self, new: PyTree, old: PyTree) -> PyTree:
         """The warm state after a round: each part of the new one if it is finite throughout, else the old one."""
         return keep_finite(new, old)
@@ -122,7 +129,7 @@ def init_inner(
             )
         )
     check_data(data)
-    x = jax.tree.map(lambda leaf: leaf[0], data.inner.x)
+    x = checks.first_of(data.inner.x)
     function = inner.at(outer)
     state = function.init(x, None, key)
     penalty = checks.abstract_call(function.regulariser, "penalty", params=state.params)

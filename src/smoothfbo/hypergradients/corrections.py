@@ -33,6 +33,20 @@ class Corrected(NamedTuple):
     module: Function  # ĥ itself, whose last hidden layer may serve as features
     function: Function
     at: Callable[[Data], Predictions]
+    is_function: bool  # whether `at` has the values of `function`
+
+    def known_at(self, data: Data) -> "Corrected":
+        """The same with its values at `data` computed now, and not again."""
+        known = self.at(data)
+
+        def at(other: Data) -> Predictions:
+            return known if other.inner is data.inner and other.outer is data.outer else self.at(other)
+
+        return self._replace(at=at)
+
+    def values(self, data: Data) -> Predictions:
+        """Of the function to predict with."""
+        return self.at(data) if self.is_function else _values(self.function, data)
 
 
 class AbstractCorrection(eqx.Module):
@@ -111,7 +125,7 @@ class PointwiseCorrection(AbstractCorrection):
             # The values are constants: only ∂_λ at fixed v belongs to the hypergradient.
             return Predictions(*jax.lax.stop_gradient((values, values)))
 
-        return Corrected(inner, inner, at), state
+        return Corrected(inner, inner, at, is_function=False), state
 
 
 class FittedCorrection(AbstractCorrection):
@@ -135,8 +149,18 @@ class FittedCorrection(AbstractCorrection):
         self, problem: Problem, outer: PyTree, inner: Function, state: PyTree, data: Data, key: PRNGKeyArray
     ) -> tuple[Corrected, PyTree]:
         function = resolved(self.function, inner, "correction").at(outer)
-        state = function.fit(state, (newton_model(problem, outer, inner, data.inner),), key)
-        return of_function(inner, _Sum(inner, function.bind(state.params))), state
+        (model,) = function.prepared((newton_model(problem, outer, inner, data.inner),))
+        state = function.fit(state, (model,), key)
+        bound = function.bind(state.params)
+        corrected = of_function(inner, _Sum(inner, bound))
+
+        def at(other: Data) -> Predictions:
+            if other.inner is not data.inner:
+                return corrected.at(other)
+            known = optax.tree.add(model.samples.y[1], batched(bound)(model.samples.x))
+            return Predictions(known, batched(corrected.function)(other.outer.x))
+
+        return corrected._replace(at=at), state
 
     def predictor(self, inner: Function, state: PyTree) -> Function:
         return _Sum(inner, resolved(self.function, inner, "correction").bind(state.params))
@@ -164,10 +188,11 @@ def newton_model(problem: Problem, outer: PyTree, inner: Function, samples: Samp
 def of_function(module: Function, function: Function) -> Corrected:
     """A function whose values are those that it has."""
 
-    def at(data: Data) -> Predictions:
-        return Predictions(batched(function)(data.inner.x), batched(function)(data.outer.x))
+    return Corrected(module, function, lambda data: _values(function, data), is_function=True)
 
-    return Corrected(module, function, at)
+
+def _values(function: Function, data: Data) -> Predictions:
+    return Predictions(batched(function)(data.inner.x), batched(function)(data.outer.x))
 
 
 class _Sum(eqx.Module):

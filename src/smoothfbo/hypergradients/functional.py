@@ -23,7 +23,7 @@ from smoothfbo.hypergradients.base import (
     inner_objective,
     inner_residual,
 )
-from smoothfbo.hypergradients.corrections import AbstractCorrection, NoCorrection
+from smoothfbo.hypergradients.corrections import AbstractCorrection, Corrected, NoCorrection
 from smoothfbo.problem import Loss, Problem
 from smoothfbo.samples import Data, map_samples
 
@@ -124,35 +124,103 @@ class Functional(AbstractInnerEstimator):
     def __call__(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState]:
-        if isinstance(data.inner.x, Featured):
-            problem = Problem(_OfInput(problem.inner_loss), _OfInput(problem.outer_loss))
+        problem = _of_inputs(problem, data)
+        fitted = self._fitted(problem, outer, state, data, key)
+        return self._estimate(problem, outer, state, fitted, data, key)
+
+    def judged(
+        self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, fresh: Data, key: PRNGKeyArray
+    ) -> tuple[Estimate, FunctionalState, PyTree]:
+        """With one inner fit, where `fresh` has the same inner samples."""
+        problem = _of_inputs(problem, data)
+        fitted = self._fitted(problem, outer, state, data, key)
+        estimate, following = self._estimate(problem, outer, state, fitted, data, key)
+        if fresh.inner is not data.inner:
+            fitted = self._fitted(problem, outer, state, fresh, key)
+        else:
+            check_round(self.inner, state.inner, problem, outer, fresh)
+        terms = self._terms(problem, outer, state, fitted, fitted.corrected.known_at(fresh), fresh, key)
+        return estimate, following, optax.tree.add(terms.explicit, terms.implicit)
+
+    def _fitted(
+        self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
+    ) -> "_Fitted":
+        """Step 1, and the correction."""
         check_round(self.inner, state.inner, problem, outer, data)
-        key_inner, key_adjoint, key_final = jax.random.split(key, 3)
-        final = final_data(data, self.batch_size, key_final, paired=self.paired)
-
+        key_inner, key_adjoint, _ = jax.random.split(key, 3)
         inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
-        module = self.inner.bind(inner.params)
-        key_correction = jax.random.fold_in(key_adjoint, 1)
-        corrected, correction = self.correction(problem, outer, module, state.correction, data, key_correction)
-        adjoints, adjoint, residual = self.adjoint(problem, outer, corrected, state.adjoint, data, final, key_adjoint)
+        module, key_correction = self.inner.bind(inner.params), jax.random.fold_in(key_adjoint, 1)
+        return _Fitted(inner, *self.correction(problem, outer, module, state.correction, data, key_correction))
 
+    def _terms(
+        self,
+        problem: Problem,
+        outer: PyTree,
+        state: FunctionalState,
+        fitted: "_Fitted",
+        corrected: Corrected,
+        data: Data,
+        key: PRNGKeyArray,
+    ) -> "_Terms":
+        """Steps 2 and 3."""
+        _, key_adjoint, key_final = jax.random.split(key, 3)
+        final = final_data(data, self.batch_size, key_final, paired=self.paired)
+        adjoints, adjoint, residual = self.adjoint(problem, outer, corrected, state.adjoint, data, final, key_adjoint)
         at_final = corrected.at(final)
         explicit = problem.explicit(outer, at_final.outer, final.outer)
         implicit = problem.implicit(outer, at_final.inner, adjoints, final.inner)
         if self.inner.depends_on_outer:
-            implicit = optax.tree.add(implicit, _penalty_term(self.inner, outer, inner.params, adjoint.params))
-        of_inner = inner_residual(self.inner, inner.params, problem, outer, data)
+            implicit = optax.tree.add(implicit, _penalty_term(self.inner, outer, fitted.inner.params, adjoint.params))
+        return _Terms(explicit, implicit, adjoint, residual)
+
+    def _estimate(
+        self,
+        problem: Problem,
+        outer: PyTree,
+        state: FunctionalState,
+        fitted: "_Fitted",
+        data: Data,
+        key: PRNGKeyArray,
+    ) -> tuple[Estimate, FunctionalState]:
+        corrected = fitted.corrected.known_at(data)
+        terms = self._terms(problem, outer, state, fitted, corrected, data, key)
+        values = corrected.values(data)
+        residual = inner_residual(self.inner, fitted.inner.params, problem, outer, data)
         estimate = Estimate(
-            gradient=optax.tree.add(explicit, implicit),
-            explicit=explicit,
-            implicit=implicit,
-            inner_loss=problem.inner_mean(outer, batched(corrected.function)(data.inner.x), data.inner),
-            outer_loss=problem.outer_mean(outer, batched(corrected.function)(data.outer.x), data.outer),
-            inner_residual=of_inner,
-            adjoint_residual=residual,
-            converged=(of_inner <= TOLERANCE) & (residual <= TOLERANCE),
+            gradient=optax.tree.add(terms.explicit, terms.implicit),
+            explicit=terms.explicit,
+            implicit=terms.implicit,
+            inner_loss=problem.inner_mean(outer, values.inner, data.inner),
+            outer_loss=problem.outer_mean(outer, values.outer, data.outer),
+            inner_residual=residual,
+            adjoint_residual=terms.residual,
+            converged=(residual <= TOLERANCE) & (terms.residual <= TOLERANCE),
         )
-        return estimate, FunctionalState(inner, adjoint, correction)
+        return estimate, FunctionalState(fitted.inner, terms.adjoint, fitted.correction)
+
+
+class _Fitted(NamedTuple):
+    """The inner function of a round."""
+
+    inner: FunctionState
+    corrected: Corrected
+    correction: PyTree
+
+
+class _Terms(NamedTuple):
+    """The two parts of a hypergradient, and the adjoint."""
+
+    explicit: PyTree
+    implicit: PyTree
+    adjoint: PyTree
+    residual: Float[Array, ""]
+
+
+def _of_inputs(problem: Problem, data: Data) -> Problem:
+    """Losses that see inputs without the features that may be beside them."""
+    if not isinstance(data.inner.x, Featured):
+        return problem
+    return Problem(_OfInput(problem.inner_loss), _OfInput(problem.outer_loss))
 
 
 class _OfInput(eqx.Module):

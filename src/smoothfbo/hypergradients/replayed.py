@@ -1,6 +1,7 @@
 """Replay: the data of the last w rounds, used again at the current λ."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
+from smoothfbo.compiled import Static, split
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate, keep_finite
 from smoothfbo.hypergradients.change import ChangeState, no_change, watch
 from smoothfbo.hypergradients.oracle import Oracle
@@ -108,10 +110,7 @@ class Replayed(AbstractEstimator):
                     "own begins where the estimator ends, so it needs the same functions with the same parameters: "
                     f"the estimator has {checks.describe(first)}, own has {checks.describe(own)}."
                 )
-        history = jax.tree.map(
-            lambda leaf: jnp.zeros((self.window, *leaf.shape), leaf.dtype),
-            jax.eval_shape(self.estimator.prepared, data),
-        )
+        history = _empty(*split(self.estimator), data, self.window)
         losses, change = (None, None) if own is None else (jnp.zeros(2), no_change())
         return ReplayState(first, own, history, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), losses, change)
 
@@ -130,24 +129,25 @@ class Replayed(AbstractEstimator):
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
         replayed = _last(history, prepared, self.window, slot, state.rounds)
-        estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         rounds = jnp.minimum(state.rounds + 1, self.window)
         own = losses = change = None
         if self.own is not None:
-            # The judge begins where the window's fits begin, with the same key: what they share is compiled once.
+            # The judge begins where the window's fits begin, with the same key: what they share is done once.
             fresh = prepared if self.estimator.paired else Data(replayed.inner, prepared.outer)
-            judge, _ = self.estimator(problem, outer, state.window, fresh, key)
+            estimate, window, judge = self.estimator.judged(problem, outer, state.window, replayed, fresh, key)
             refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
             estimate = estimate._replace(
                 gradient=refined.gradient,
                 explicit=refined.explicit,
                 implicit=refined.implicit,
-                candidates=(judge.gradient, refined.gradient),
+                candidates=(judge, refined.gradient),
             )
             assert state.change is not None
             gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)
             verdict, change = watch(state.change, gain, rounds == self.window)
             rounds = jnp.where(verdict.changed, jnp.minimum(rounds, verdict.since), rounds)
+        else:
+            estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         usable = all_finite(prepared)
         # After a round that is not usable the next one takes the same slot.
         slot, rounds, change = jax.tree.map(
@@ -212,6 +212,12 @@ class _Chosen(eqx.Module):
 
     def _pick(self, values: list[PyTree]) -> PyTree:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.index], *values)
+
+
+@partial(jax.jit, static_argnums=(0, 3))  # one program for all arrays
+def _empty(static: Static, arrays: list[Any], data: Data, window: int) -> Data:
+    prepared = static.join(arrays).prepared(data)
+    return jax.tree.map(lambda leaf: jnp.zeros((window, *leaf.shape), leaf.dtype), prepared)
 
 
 def _finite(values: Array) -> Array:
