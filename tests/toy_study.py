@@ -1,10 +1,12 @@
 """A study that costs nothing, for tests of the harness."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas as pd
 
 from smoothfbo.harness import runner
@@ -17,29 +19,36 @@ class Config:
     speed: float = 1.0
 
 
+def begin(numbers):
+    return {"place": numbers["start"], "round": jnp.zeros((), jnp.int32)}
+
+
+@functools.cache  # one function for all runs, so that it is compiled once
+def walking(speed):
+    def advance(numbers, state):
+        def step(state, _):
+            key = jax.random.fold_in(jax.random.key(numbers["seed"]), state["round"])
+            place = state["place"] + speed * jax.random.normal(key, dtype=jnp.float32)
+            return {"place": place, "round": state["round"] + 1}, {"round": state["round"], "place": place}
+
+        return jax.lax.scan(step, state, length=4)
+
+    return advance
+
+
 def toy(speed: float = 1.0, *, with_sequel: bool = False) -> Study:
     """Three lanes of a random walk and one more, in two programs: cheap, with a state and with randomness.
 
     With a sequel, the seed of the lane that came furthest walks again, and so does the next.
     """
     config = Config(speed=speed)
-
-    def begin(numbers):
-        return {"place": numbers["start"], "round": jnp.zeros((), jnp.int32)}
-
-    def advance(numbers, state):
-        def step(state, _):
-            key = jax.random.fold_in(jax.random.key(numbers["seed"]), state["round"])
-            place = state["place"] + config.speed * jax.random.normal(key, dtype=jnp.float32)
-            return {"place": place, "round": state["round"] + 1}, {"round": state["round"], "place": place}
-
-        return jax.lax.scan(step, state, length=4)
+    advance = walking(speed)
 
     def program(name, seeds):
         return Program(
             name=name,
             lanes=tuple({"method": name, "window": 1, "seed": seed} for seed in seeds),
-            numbers={"seed": jnp.asarray(seeds, jnp.uint32), "start": jnp.asarray(seeds, jnp.float32) * 100},
+            numbers={"seed": np.asarray(seeds, np.uint32), "start": np.asarray(seeds, np.float32) * 100},
             start=begin,
             advance=advance,
             rounds=config.rounds,

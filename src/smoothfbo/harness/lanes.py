@@ -1,5 +1,6 @@
 """Lanes on devices: one compiled program, vmapped over its lanes and spread over all devices."""
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,25 @@ def in_blocks(function: Callable[..., PyTree], block: int) -> Callable[..., PyTr
     return lambda *arguments: jax.lax.map(lambda each: function(*each), arguments, batch_size=block)
 
 
+@functools.lru_cache(maxsize=8)  # a study that is run again in the same process need not be compiled again
+def spread(
+    function: Callable[..., PyTree],
+    mesh: Mesh,
+    block: int | None,
+    arguments: int,
+    options: tuple[tuple[str, Any], ...],
+    donate: tuple[int, ...] = (),
+) -> Any:
+    """`function` of a lane, compiled for all of them: on the devices of `mesh`, and for `block` of them at a time."""
+    spec = PartitionSpec(AXIS)
+    # check_vma: the lanes' own loops start from constants, which the check takes for replicated values.
+    of_all = jax.shard_map(
+        jax.vmap(function) if block is None else in_blocks(function, block),
+        mesh=mesh, in_specs=(spec,) * arguments, out_specs=spec, check_vma=False,
+    )  # fmt: skip
+    return jax.jit(of_all, donate_argnums=donate, compiler_options=dict(options) or None)
+
+
 class SpreadProgram:
     """A program whose lanes are divided among the devices; a lane never talks to another one.
 
@@ -56,18 +76,11 @@ class SpreadProgram:
         self._sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         self._numbers = self.put(program.numbers)
 
-        def compiled(function: Any, arguments: int, options: dict[str, Any], donate: tuple[int, ...] = ()) -> Any:
-            spec = PartitionSpec(AXIS)
-            # check_vma: the lanes' own loops start from constants, which the check takes for replicated values.
-            spread = jax.shard_map(
-                jax.vmap(function) if blocks == 1 else in_blocks(function, block),
-                mesh=mesh, in_specs=(spec,) * arguments, out_specs=spec, check_vma=False,
-            )  # fmt: skip
-            return jax.jit(spread, donate_argnums=donate, compiler_options=options or None)
-
+        size = None if blocks == 1 else block
         # The start runs once: where a study saves on compiling, it need not be fast at all.
-        self._start = compiled(program.start, 1, options | ({ONCE: 0} if ONCE in options else {}))
-        self._advance = compiled(program.advance, 2, options, donate=(1,))
+        once = options | ({ONCE: 0} if ONCE in options else {})
+        self._start = spread(program.start, mesh, size, 1, tuple(once.items()))
+        self._advance = spread(program.advance, mesh, size, 2, tuple(options.items()), donate=(1,))
 
     def start(self) -> list[PyTree]:
         """The state of every lane before its first round."""
