@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax.numpy as jnp
 import optax
 import pytest
@@ -65,3 +66,20 @@ def trained_linear(steps: int, rate: float = 0.5, ridge: float = 0.1, **options)
 def marked(names, thorough):
     """These names as parameters of a test; some are for `make thorough`."""
     return [pytest.param(name, marks=pytest.mark.thorough) if name in thorough else name for name in names]
+
+
+ANSWERS = {"adjoint_of", "amounts", "best", "coefficients", "discrepancy", "draw", "expected_hypergradient", "family",
+           "gap", "gradient", "objective", "parameters", "solution", "target", "truth", "variance"}  # fmt: skip
+
+
+class Compiled:
+    """A testbed whose exact answers are one compiled program each; else every operation would be compiled alone."""
+
+    def __init__(self, testbed):
+        self.testbed, self.programs = testbed, {}
+
+    def __getattr__(self, name):
+        found = getattr(self.testbed, name)
+        if name not in ANSWERS:
+            return found
+        return self.programs.setdefault(name, eqx.filter_jit(found))

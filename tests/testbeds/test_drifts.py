@@ -34,17 +34,17 @@ def test_levels():
 
 def test_levels_and_ways_of_named_drifts():
     """The regression's level is β sin 2πs_t, the cosine's centres go 2πs_t to and fro; smooth is as before."""
-    key, rounds = jax.random.key(0), jnp.arange(50)
+    key = jax.random.key(0)
     for kind in KINDS:
         place = path(as_drift(kind, 40.0, 3), np.arange(50))
         level = path(DriftingRegression(key, kind, period=40.0, amplitude=1.5, seed=3, lags=2).drift, np.arange(50))
         np.testing.assert_allclose(level, 1.5 * np.sin(2 * np.pi * place), rtol=1e-9, atol=1e-9)
-        centres = np.asarray(jax.vmap(DriftingCosine(2, drift=kind, period=40.0, seed=3).centre)(rounds))
+        centres = path(DriftingCosine(2, drift=kind, period=40.0, seed=3).centre, np.arange(50))
         np.testing.assert_allclose(centres - np.arange(2), 2 * np.pi * np.outer(place, [1, -1]), rtol=1e-9, atol=1e-9)
     paper = DriftingRegression(key, lags=2).drift
     np.testing.assert_allclose(path(paper), path(Sinusoidal(2.0, 0.05)), rtol=1e-9, atol=1e-12)
     steady = DriftingCosine(2, drift="smooth", period=2 * np.pi / 0.02)
-    np.testing.assert_allclose(jax.vmap(steady.centre)(rounds), jax.vmap(DriftingCosine(2).centre)(rounds), rtol=1e-9)
+    np.testing.assert_allclose(*(path(each.centre, np.arange(50)) for each in (steady, DriftingCosine(2))), rtol=1e-9)
 
 
 def test_positions():

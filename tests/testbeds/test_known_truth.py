@@ -5,11 +5,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from problems import Compiled
 
 import smoothfbo as sf
 from smoothfbo.testbeds import DriftingRegression, Sinusoidal, regression
 
 OUTER = np.array([1.0, 0.6, 0.3, 0.8])
+
+
+def make(seed, frequency=0.05, **options):
+    return Compiled(DriftingRegression(jax.random.key(seed), Sinusoidal(frequency=frequency), **options))
 
 
 def fine_grid():
@@ -35,23 +40,23 @@ def numpy_objective(stream, outer, round):
 
 
 def test_exact_objective_equals_numpy():
-    stream = DriftingRegression(jax.random.key(1), Sinusoidal(), inputs=2, outputs=2, lags=4, noise=0.2)
+    stream = make(1, inputs=2, outputs=2, lags=4, noise=0.2)
     got = stream.objective(jnp.asarray(7), jnp.asarray(OUTER))
     np.testing.assert_allclose(got, numpy_objective(stream, OUTER, 7), rtol=1e-6)
 
 
 def test_exact_objective_in_more_dimensions_equals_a_large_sample():
-    stream = DriftingRegression(jax.random.key(11), Sinusoidal(frequency=0.5), inputs=5, lags=3, noise=0.0)
+    stream = make(11, frequency=0.5, inputs=5, lags=3, noise=0.0)
     x = jax.random.normal(jax.random.key(12), (400_000, 5))
     outer = jnp.asarray([1.0, 0.2, 0.6])
-    error = stream.truth(jnp.asarray(4), x) - stream.solution(jnp.asarray(4), outer, x)
+    error = np.asarray(stream.truth(jnp.asarray(4), x)) - np.asarray(stream.solution(jnp.asarray(4), outer, x))
     np.testing.assert_allclose(stream.objective(jnp.asarray(4), outer), np.mean(np.square(error)), rtol=0.01)
 
 
 def test_a_scalar_decay_is_the_same_as_its_weights():
     key, rate = jax.random.key(13), 0.7
     per_lag, decay = (
-        DriftingRegression(key, Sinusoidal(), inputs=2, lags=4, weighting=weighting)
+        Compiled(DriftingRegression(key, Sinusoidal(), inputs=2, lags=4, weighting=weighting))
         for weighting in (regression.per_lag, regression.decay)
     )
     weights = jnp.asarray(np.exp(-rate * np.arange(4)))
@@ -65,7 +70,7 @@ def test_a_scalar_decay_is_the_same_as_its_weights():
 
 def test_the_weighted_mean_of_past_truths_solves_the_inner_problem():
     """h* minimises Σ_s λ_s E(y_s − h)² point by point: any other value at a point is worse."""
-    stream = DriftingRegression(jax.random.key(2), Sinusoidal(), inputs=2, lags=4)
+    stream = make(2, inputs=2, lags=4)
     x = jax.random.normal(jax.random.key(3), (10, 2))
     past = np.stack([stream.truth(jnp.asarray(6 - lag), x) for lag in range(4)])
     best = np.einsum("s,sno->no", OUTER, past) / OUTER.sum()
@@ -81,9 +86,8 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
     """Large batches, inner and adjoint networks trained to convergence: cosine ≥ 0.99, norm within 5 %."""
     steps = 200
     key_stream, key_data, key_init, key_fit, key_x = jax.random.split(jax.random.key(0), 5)
-    stream = DriftingRegression(
-        key_stream, Sinusoidal(amplitude=2.0, frequency=0.3), inputs=2, lags=4, batch=500, noise=0.1
-    )
+    drift = Sinusoidal(amplitude=2.0, frequency=0.3)
+    stream = Compiled(DriftingRegression(key_stream, drift, inputs=2, lags=4, batch=500, noise=0.1))
     network = sf.Network(
         lambda key: eqx.nn.MLP(2, 1, 32, 2, jax.nn.gelu, dtype=jnp.float32, key=key),
         optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
@@ -91,9 +95,14 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
     )
     outer = jnp.asarray(OUTER)
     source = stream.source()
-    window, _ = source.init(key_data)
-    _, (data, _) = source(window, jnp.asarray(3), None, jax.random.fold_in(key_data, 3))
-    data = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, data)
+
+    @jax.jit
+    def third_round(key):
+        window, _ = source.init(key)
+        _, (data, _) = source(window, jnp.asarray(3), None, jax.random.fold_in(key, 3))
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, data)
+
+    data = third_round(key_data)
 
     hypergradient = sf.Functional(network, network)
     with jax.numpy_dtype_promotion("standard"):  # float32 networks, to be fast
@@ -126,36 +135,36 @@ def exact_gradient(stream, times, now, x, probability):
 
 
 def test_closed_form_gradient_equals_the_derivative_of_the_objective():
-    stream = DriftingRegression(jax.random.key(4), Sinusoidal(), inputs=2, lags=4)
+    stream = make(4, inputs=2, lags=4)
     automatic = stream.gradient(jnp.asarray(9), jnp.asarray(OUTER))
     x, probability = fine_grid()
     np.testing.assert_allclose(automatic, exact_gradient(stream, 8 - np.arange(4), 9, x, probability), rtol=1e-5)
 
 
 def test_the_stream_hands_on_its_batches_with_the_right_lags():
-    stream = DriftingRegression(jax.random.key(5), Sinusoidal(), inputs=2, lags=3, batch=4, noise=0.0)
+    stream = make(5, inputs=2, lags=3, batch=4, noise=0.0)
     key = jax.random.key(6)
     source = stream.source()
-    window, _ = source.init(key)
-    played = []
+    window, _ = eqx.filter_jit(source.init)(key)
+    step, played = eqx.filter_jit(source), []
     for t in range(5):
-        window, (data, problem) = source(window, jnp.asarray(t), None, jax.random.fold_in(key, t))
+        window, (data, problem) = step(window, jnp.asarray(t), None, jax.random.fold_in(key, t))
         assert problem is None
         played.append(data.outer)
         np.testing.assert_allclose(stream.truth(jnp.asarray(t), data.outer.x), data.outer.y["target"])
         for lag in range(3):
             rows = np.asarray(data.inner.y["lag"]) == lag
             assert rows.sum() == 4
-            x = data.inner.x[rows]
-            np.testing.assert_allclose(data.inner.y["target"][rows], stream.truth(jnp.asarray(t - 1 - lag), x))
+            x, y = (np.asarray(each)[rows] for each in (data.inner.x, data.inner.y["target"]))
+            np.testing.assert_allclose(y, stream.truth(jnp.asarray(t - 1 - lag), x))
             if t - 1 - lag >= 0:
                 np.testing.assert_array_equal(x, played[t - 1 - lag].x)
 
 
 def test_noise_has_the_stated_size():
-    stream = DriftingRegression(jax.random.key(7), Sinusoidal(), inputs=2, batch=200_000, noise=0.4)
+    stream = make(7, inputs=2, batch=200_000, noise=0.4)
     x, y = stream.draw(jnp.asarray(2), jax.random.key(8))
-    np.testing.assert_allclose(np.std(y - stream.truth(jnp.asarray(2), x)), 0.4, rtol=0.01)
+    np.testing.assert_allclose(np.std(np.asarray(y) - np.asarray(stream.truth(jnp.asarray(2), x))), 0.4, rtol=0.01)
     np.testing.assert_allclose(np.std(x), 1.0, rtol=0.01)
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import Compiled
 from reference import central_differences
 
 from smoothfbo.testbeds import SinusoidFamilies
@@ -12,7 +13,7 @@ ROUND, OUTER = 7, np.array([0.3, -0.4, 0.5, 0.2, -0.1])
 
 
 def make(**options):
-    return SinusoidFamilies(frequencies=2, period=30.0, pull=0.5, noise=0.2, seed=2, **options)
+    return Compiled(SinusoidFamilies(frequencies=2, period=30.0, pull=0.5, noise=0.2, seed=2, **options))
 
 
 def numpy_objective(bed, outer, round=ROUND):
@@ -49,7 +50,8 @@ def test_objective_gradient_and_best():
 
 def test_tasks_are_new_and_both_kinds_of_samples_are_theirs(key):
     """Without noise, the inner samples of a task determine its sinusoid, and its outer samples lie on it."""
-    bed = SinusoidFamilies(tasks=3, samples=12, batch=5, frequencies=2, noise=0.0)
+    bed = Compiled(SinusoidFamilies(tasks=3, samples=12, batch=5, frequencies=2, noise=0.0))
+    features = jax.jit(jax.vmap(bed.phi))
 
     def fitted(round):
         data = bed.draw(jnp.asarray(round), jax.random.fold_in(key, round))
@@ -57,7 +59,7 @@ def test_tasks_are_new_and_both_kinds_of_samples_are_theirs(key):
         for task in range(3):
             inner, outer = (np.asarray(part.x.task) == task for part in (data.inner, data.outer))
             assert (inner.sum(), outer.sum()) == (12, 5)
-            phi = [np.asarray(jax.jit(jax.vmap(bed.phi))(part.x.place)) for part in (data.inner, data.outer)]
+            phi = [np.asarray(features(part.x.place)) for part in (data.inner, data.outer)]
             found.append(np.linalg.lstsq(phi[0][inner], np.asarray(data.inner.y)[inner], rcond=None)[0])
             np.testing.assert_allclose(phi[1][outer] @ found[-1], np.asarray(data.outer.y)[outer], atol=1e-9)
         return np.stack(found)

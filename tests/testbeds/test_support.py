@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import Compiled
 from reference import central_differences
 
 from smoothfbo.testbeds import ChangingSupport
@@ -12,7 +13,7 @@ ROUND, OUTER = 7, np.array([0.5, -1.0, 2.0, 0.0])
 
 
 def make(**options):
-    return ChangingSupport(features=4, period=30.0, correlation=0.4, noise=0.2, seed=2, **options)
+    return Compiled(ChangingSupport(features=4, period=30.0, correlation=0.4, noise=0.2, seed=2, **options))
 
 
 def numpy_solution(bed, outer):
@@ -57,7 +58,7 @@ def test_pseudo_samples_are_the_penalty(batch, key):
     """The inner objective of a round is half the mean squared error plus half Σ e^λ θ², also if d divides no batch."""
     bed, theta = make(batch=batch), np.array([0.3, -0.2, 1.0, 0.7])
     inner = bed.draw(jnp.asarray(ROUND), key).inner
-    got = bed.problem().inner_mean(jnp.asarray(OUTER), inner.x @ jnp.asarray(theta), inner)
+    got = jax.jit(bed.problem().inner_mean)(jnp.asarray(OUTER), np.asarray(inner.x) @ theta, inner)
     x, y = np.asarray(inner.x)[:batch], np.asarray(inner.y["target"])[:batch]
     expected = np.mean((y - x @ theta) ** 2) + np.sum(np.exp(OUTER) * theta**2)
     np.testing.assert_allclose(got, expected / 2, rtol=1e-12)

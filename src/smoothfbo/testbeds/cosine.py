@@ -123,6 +123,7 @@ class DriftingCosine(AbstractTestbed):
         del rounds
         return self.curvature * self.dimension
 
+    @eqx.filter_jit
     def suprema(self, rounds: int) -> Float[Array, " changes"]:
         """sup_λ |F_{t+1}(λ) − F_t(λ)| = 2L Σ_j |sin((c_{t+1,j} − c_{t,j})/2)|, exactly, for t = 0, …, rounds−2.
 

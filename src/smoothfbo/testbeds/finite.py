@@ -254,6 +254,7 @@ class FiniteBilevel(AbstractTestbed):
         constant, linear = np.mean(change * middle, axis=1), change @ slope / self.points
         return jnp.asarray(np.abs(constant) + np.abs(linear).sum(axis=1))
 
+    @eqx.filter_jit
     def parameter_suprema(self, rounds: int) -> Float[Array, " changes"]:
         """sup_λ ‖θ*_{t+1,λ} − θ*_{t,λ}‖, exactly: the difference does not depend on λ."""
         zero = jnp.zeros(self.dimension)
@@ -279,8 +280,11 @@ class FiniteBilevel(AbstractTestbed):
 
     def _constants(self, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """δ_t for all rounds, M, and MᵀM/n."""
+        shift, slope = (np.asarray(each) for each in self._shifts_and_slope(rounds))
+        return shift, slope, slope.T @ slope / self.points
+
+    @eqx.filter_jit
+    def _shifts_and_slope(self, rounds: int) -> tuple[Array, Array]:
         times = jnp.arange(rounds)
         inner, outer = jax.vmap(self.inner_target)(times), jax.vmap(self.outer_target)(times)
-        shift = np.asarray(jax.vmap(self._project)(inner) - outer)
-        slope = np.asarray(self._slope())
-        return shift, slope, slope.T @ slope / self.points
+        return jax.vmap(self._project)(inner) - outer, self._slope()

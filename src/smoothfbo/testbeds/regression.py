@@ -248,6 +248,7 @@ class DriftingRegression(AbstractTestbed):
             "curvature grows without bound towards λ = 0."
         )
 
+    @eqx.filter_jit
     def objective_bound(self, rounds: int) -> Float[Array, ""]:
         """Q = max_t max_s K_t[s, s] + σ²·outputs: a convex function of the shares is largest at a corner.
 
@@ -256,11 +257,13 @@ class DriftingRegression(AbstractTestbed):
         diagonals = jax.vmap(lambda round: jnp.diagonal(self.discrepancy(round)))(jnp.arange(rounds))
         return jnp.max(diagonals) + self.noise**2 * self.bias.size
 
+    @eqx.filter_jit
     def suprema(self, rounds: int) -> Float[Array, " changes"]:
         """max_{s,r} |K_{t+1}[s, r] − K_t[s, r]| ≥ sup_λ |F_{t+1}(λ) − F_t(λ)|, because shares sum to one: a bound."""
         matrices = jax.vmap(self.discrepancy)(jnp.arange(rounds))
         return jnp.max(jnp.abs(jnp.diff(matrices, axis=0)), axis=(1, 2))
 
+    @eqx.filter_jit
     def parameter_suprema(self, rounds: int) -> Float[Array, " changes"]:
         """sup_λ ‖h*_{t+1,λ} − h*_{t,λ}‖ in L₂, at a corner again: max_s ‖f_{t−s} − f_{t−1−s}‖ over the lags s.
 
