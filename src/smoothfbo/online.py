@@ -84,8 +84,7 @@ class Online(eqx.Module):
                     "project must keep structure, shapes and dtypes of outer, "
                     f"{checks.describe(outer)}, got {checks.describe(projected)}."
                 )
-            with jax.numpy_dtype_promotion("standard"):
-                outer = self.project(outer)  # only points of Λ are played
+            outer = _projected(*split(self.project), outer)  # only points of Λ are played
         key_init, key_rounds = jax.random.split(key)
         estimator = self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init)
         first = _without_estimator(*split((self.optimiser, self.monitor)), outer, key_rounds)
@@ -282,6 +281,12 @@ def _is_mapped(source: AbstractSource) -> bool:
 
 
 @partial(jax.jit, static_argnums=0)  # one program in place of one for each operation
+def _projected(static: Static, arrays: list[Any], outer: PyTree) -> PyTree:
+    with jax.numpy_dtype_promotion("standard"):
+        return static.join(arrays)(outer)
+
+
+@partial(jax.jit, static_argnums=0)
 def _without_estimator(static: Static, arrays: list[Any], outer: PyTree, key: PRNGKeyArray) -> State:
     """The parts of a first state that no estimator has a say in."""
     optimiser, is_monitored = static.join(arrays)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +41,8 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
     q = soft_q.QNetworks(4, 2, (8,))
     parameters = jax.random.normal(jax.random.key(2), q.init(jax.random.key(2)).shape)
     key, episodes = jax.random.key(7), 3
-    result = evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes)
+    result = jax.jit(lambda: evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes))()
+    values_of = eqx.filter_jit(q.values)
     starts = (2 * jax.random.uniform(key, (episodes, 4), parameters.dtype) - 1) * 0.05
     reference = gymnasium.make("CartPole-v1").unwrapped
     for start, total, length in zip(starts, result.returns, result.lengths, strict=True):
@@ -48,7 +50,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
         reference.state, seen, paid, ended = tuple(map(float, start)), [], 0.0, False
         while not ended and len(seen) < 500:
             seen.append(np.array(reference.state))
-            values = q.values(parameters, jnp.asarray(seen[-1], parameters.dtype))
+            values = values_of(parameters, jnp.asarray(seen[-1], parameters.dtype))
             _, _, ended, _, _ = reference.step(int(np.argmax(np.mean(values, axis=0))))
             paid += -0.02 <= reference.state[2] <= 0.1
         assert (total, length) == (paid, len(seen))

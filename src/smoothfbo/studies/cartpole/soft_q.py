@@ -111,6 +111,7 @@ class QNetworks(eqx.Module):
         observation_size, *hidden, actions = self.network.sizes
         return QNetworks(observation_size, actions, tuple(hidden), self.critics)
 
+    @eqx.filter_jit
     def init(self, key: PRNGKeyArray, x: StateAction | None = None) -> Float[Array, "critics parameters"]:
         del x
         return jnp.stack([self.network.init(each) for each in jax.random.split(key, self.critics)])
@@ -172,6 +173,7 @@ class WorldModel(eqx.Module):
         self.network = Perceptron((observation_size + actions, *hidden, observation_size), leak, fused)
         self.limits = limits
 
+    @eqx.filter_jit
     def init(self, key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
         def initial(key: PRNGKeyArray) -> Float[Array, "2 parameters"]:
             return jnp.stack([self.network.init(each) for each in jax.random.split(key)])
