@@ -65,10 +65,10 @@ def pytest_collection_finish():
 
 
 # The files that take longest, the longest first: else one of them may come last, when the other process has finished.
-LONG = ["test_stream_command.py", "test_documents.py", "test_online.py", "test_theory.py", "test_protocol.py",
-        "test_hypergradients.py", "test_regression.py", "test_cartpole_program.py",
-        "test_cartpole_study.py", "test_estimator.py", "test_horizon.py", "test_commands.py", "test_cartpole_soft_q.py",
-        "test_padding.py", "test_finite.py", "test_finite_rounds.py", "test_examples.py"]  # fmt: skip
+LONG = ["test_stream_command.py", "test_documents.py", "test_online.py", "test_theory.py", "test_hypergradients.py",
+        "test_protocol.py", "test_arena.py", "test_commands.py", "test_cartpole_program.py", "test_regression.py",
+        "test_cartpole_study.py", "test_online_methods.py", "test_recommended.py", "test_cartpole_soft_q.py",
+        "test_corruption.py", "test_padding.py", "test_finite_rounds.py", "test_examples.py"]  # fmt: skip
 
 
 @pytest.hookimpl(optionalhook=True)

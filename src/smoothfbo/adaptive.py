@@ -84,6 +84,7 @@ def adaptive_steps(
     is_averaged = averaging > 1
     shares = [(1 - SHARE * is_averaged) / planned] * planned + [SHARE] * is_averaged
 
+    @jax.jit  # one program in place of one for each operation
     def init(params: PyTree) -> AdaptiveState:
         checks.require_floating(params, "params")
         number = norm(params).dtype

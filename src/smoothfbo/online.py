@@ -87,8 +87,8 @@ class Online(eqx.Module):
             outer = _projected(*split(self.project), outer)  # only points of Λ are played
         key_init, key_rounds = jax.random.split(key)
         estimator = self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init)
-        first = _without_estimator(*split((self.optimiser, self.monitor)), outer, key_rounds)
-        return first._replace(outer=outer, estimator=estimator)
+        first = _counters(outer, key_rounds, self.monitor)
+        return first._replace(outer=outer, estimator=estimator, optimiser=self.optimiser.init(outer))
 
     @plain_method
     def step(self, state: State, data: Any, problem: Problem | None = None) -> tuple[State, Info]:
@@ -286,16 +286,15 @@ def _projected(static: Static, arrays: list[Any], outer: PyTree) -> PyTree:
         return static.join(arrays)(outer)
 
 
-@partial(jax.jit, static_argnums=0)
-def _without_estimator(static: Static, arrays: list[Any], outer: PyTree, key: PRNGKeyArray) -> State:
-    """The parts of a first state that no estimator has a say in."""
-    optimiser, is_monitored = static.join(arrays)
+@partial(jax.jit, static_argnums=2)
+def _counters(outer: PyTree, key: PRNGKeyArray, is_monitored: bool) -> State:
+    """The parts of a first state that are the same for every algorithm."""
     return State(
         round=jnp.zeros((), jnp.int32),
         key=_key_data(key),
         outer=None,
         estimator=None,
-        optimiser=optimiser.init(outer),
+        optimiser=None,
         skipped=jnp.zeros((), jnp.int32),
         monitor=first_monitor(outer) if is_monitored else None,
     )

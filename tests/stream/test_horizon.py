@@ -210,6 +210,7 @@ def test_no_target_enters_what_waits():
     assert not np.array_equal(one.memory.decayed, other.memory.decayed)
 
 
+@pytest.mark.thorough  # new classes, and blocks that wait, in `make test`
 def test_a_new_class_while_blocks_wait():
     """There is room for it, and any portions give the same bits."""
     random = np.random.default_rng(2)
