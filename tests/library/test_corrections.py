@@ -43,7 +43,9 @@ def test_pointwise_correction_is_the_gradient_of_the_solution(key):
     expected = np.mean(slope[:, None] * X, axis=0) + OUTER * np.mean(1 + solution)
     np.testing.assert_allclose(result.gradient, expected, rtol=1e-12)
     np.testing.assert_allclose(result.explicit, OUTER * np.mean(1 + solution), rtol=1e-12)
-    # the inner function itself is not changed, and neither is what it predicts
+    # the inner function itself is not changed, and neither is what it predicts, nor its loss
+    predicted = np.stack([np.ones(len(X)), X[:, 0], np.sin(X[:, 1])], axis=1) @ [0.7, -0.4, 2.0]
+    np.testing.assert_allclose(result.inner_loss, np.mean(0.5 * CURVATURE * (predicted - solution) ** 2), rtol=1e-12)
     np.testing.assert_allclose(estimator.predictor(state)(samples.x[0]), np.array([0.7, -0.4, 2.0]) @ phi(samples.x[0]))
     # inner and outer rows of a mini-batch stay together
     single = sf.Functional(untrained(), sf.PointwiseAdjoint(), correction=sf.PointwiseCorrection(), batch_size=1)

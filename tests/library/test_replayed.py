@@ -200,19 +200,20 @@ def test_a_round_that_is_not_finite_is_skipped_and_not_kept(has_own, key):
 
 
 def test_rows_that_belong_together_stay_together(key):
-    """A point-wise adjoint needs inner and outer samples in the same rows, also for the judge."""
-    samples = ridge_data(RIDGES[0]).inner
-    data = sf.Data(samples, samples._replace(y=samples.x[:, 0]))
+    """A point-wise adjoint needs inner and outer samples in the same rows: the judge has those of the round alone."""
+    both = [ridge_data(ridge).inner for ridge in RIDGES[:2]]
+    rounds = [sf.Data(samples, samples._replace(y=np.asarray(samples.x)[:, 0])) for samples in both]
     problem = sf.Problem(RIDGE_PROBLEM.inner_loss, lambda outer, v, x, y: 0.5 * (v - y) ** 2)
     plain = sf.Functional(linear(), sf.PointwiseAdjoint())
     outer, gradients = jnp.array([0.3, -0.2, 0.1]), []
     for estimator in (plain, sf.Replayed(plain, 2, own=plain)):
 
         @jax.jit
-        def first(data, estimator=estimator):
-            return estimator(problem, outer, estimator.init(problem, outer, data, key), data, key)[0]
+        def second(rounds, estimator=estimator):
+            _, state = estimator(problem, outer, estimator.init(problem, outer, rounds[0], key), rounds[0], key)
+            return estimator(problem, outer, state, rounds[1], key)[0]
 
-        gradients.append(first(data))
+        gradients.append(second(rounds))
     np.testing.assert_allclose(gradients[1].candidates[0], gradients[0].gradient, rtol=1e-9)
 
 

@@ -131,14 +131,12 @@ class Functional(AbstractInnerEstimator):
     def judged(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, fresh: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState, PyTree]:
-        """With one inner fit, where `fresh` has the same inner samples."""
+        """With one inner fit where `fresh` has the same inner samples. All samples have the form of those of `data`."""
         problem = _of_inputs(problem, data)
         fitted = self._fitted(problem, outer, state, data, key)
         estimate, following = self._estimate(problem, outer, state, fitted, data, key)
         if fresh.inner is not data.inner:
             fitted = self._fitted(problem, outer, state, fresh, key)
-        else:
-            check_round(self.inner, state.inner, problem, outer, fresh)
         terms = self._terms(problem, outer, state, fitted, fitted.corrected.known_at(fresh), fresh, key)
         return estimate, following, optax.tree.add(terms.explicit, terms.implicit)
 
