@@ -56,7 +56,7 @@ MUTATIONS = [
     ("hypergradients/replayed.py", "% jnp.minimum(rounds + 1, window)", "% window", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "Data(replayed.inner, prepared.outer)", "replayed", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "prepared if self.estimator.paired else Data(", "Data(", "library/test_replayed.py"),
-    ("hypergradients/functional.py", "fitted.corrected.known_at(fresh), fresh, key)", "fitted.corrected.known_at(data), data, key)", "library/test_replayed.py"),
+    ("hypergradients/functional.py", "fitted.corrected.known_at(fresh), fresh, keys)", "fitted.corrected.known_at(data), data, keys)", "library/test_replayed.py"),
     ("hypergradients/functional.py", "if fresh.inner is not data.inner:", "if False:", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "(slot + 1) % self.window", "(slot + 1) % (self.window + 1)", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "_Chosen(functions, jnp.argmin(state.losses))", "_Chosen(functions, jnp.argmax(state.losses))", "library/test_replayed.py"),
@@ -87,7 +87,7 @@ MUTATIONS = [
     ("problem.py", "return samples.mean(LossAt(loss", "return jnp.sum(LossAt(loss", HYPERGRADIENTS),
     ("hypergradients/functional.py", "gradient=optax.tree.add(terms.explicit, terms.implicit)", "gradient=terms.implicit", HYPERGRADIENTS),
     ("hypergradients/functional.py", "return self.adjoint.paired or", "return False and", HYPERGRADIENTS),
-    ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, batched(self.inner.bind(self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), jax.random.split(key, 3)[0]).params))(final.outer.x), final.outer))(outer)", HYPERGRADIENTS),
+    ("hypergradients/functional.py", "explicit = problem.explicit(outer, at_final.outer, final.outer)", "explicit = jax.grad(lambda outer: problem.outer_mean(outer, batched(self.inner.bind(self.inner.fit(state.inner, inner_objective(problem, outer, data.inner), keys.inner).params))(final.outer.x), final.outer))(outer)", HYPERGRADIENTS),
     ("hypergradients/base.py", "source = data if data.final is None else data.final", "source = data", HYPERGRADIENTS),
     # the baselines
     ("hypergradients/parametric.py", "optax.tree.scale(-1, jax.grad(coupling)(outer))", "jax.grad(coupling)(outer)", HYPERGRADIENTS),

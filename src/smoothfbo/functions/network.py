@@ -168,12 +168,16 @@ class Network(AbstractFunction):
         return eqx.tree_at(lambda network: network.penalty, self, PenaltyAt(self.penalty, outer))
 
     def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
-        def one_step(state: FunctionState, key: PRNGKeyArray) -> tuple[FunctionState, None]:
-            keys = jax.random.split(key, len(objective))
-            batch = tuple(
-                term._replace(samples=term.samples.minibatch(self.batch_size, key))
-                for term, key in zip(objective, keys, strict=True)
-            )
+        is_drawn = self.batch_size is not None or self.is_random
+
+        def one_step(state: FunctionState, key: PRNGKeyArray | None) -> tuple[FunctionState, None]:
+            batch, keys = objective, None
+            if key is not None:
+                keys = jax.random.split(key, len(objective))
+                batch = tuple(
+                    term._replace(samples=term.samples.minibatch(self.batch_size, key))
+                    for term, key in zip(objective, keys, strict=True)
+                )
 
             def loss(params: PyTree) -> Float[Array, ""]:
                 return self._value(params, batch, keys)
@@ -183,12 +187,12 @@ class Network(AbstractFunction):
 
         if not self.steps:
             return state
-        keys = jax.random.split(key, self.steps)
-        return jax.lax.scan(one_step, state, keys, unroll=self.unroll)[0]
+        keys = jax.random.split(key, self.steps) if is_drawn else None
+        return jax.lax.scan(one_step, state, keys, length=self.steps, unroll=self.unroll)[0]
 
-    def _value(self, params: PyTree, batch: tuple[Term, ...], keys: Array) -> Float[Array, ""]:
+    def _value(self, params: PyTree, batch: tuple[Term, ...], keys: Array | None) -> Float[Array, ""]:
         """The objective of a step of the fit."""
-        if not self.is_random:
+        if not self.is_random or keys is None:
             return objective_value(self, params, batch)
         is_pair = isinstance(self.make, _Pair)
         function = self.bind(params) if is_pair else eqx.combine(params, self.frozen)

@@ -196,6 +196,8 @@ def final_data(data: Data, batch_size: int | None, key: PRNGKeyArray, *, paired:
     `paired` draws the same rows of both, for problems whose inner and outer samples are the same.
     """
     source = data if data.final is None else data.final
+    if batch_size is None:
+        return Data(source.inner, source.outer)
     key_inner, key_outer = jax.random.split(key)
     return Data(
         inner=source.inner.minibatch(batch_size, key_inner),

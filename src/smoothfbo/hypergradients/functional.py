@@ -124,30 +124,27 @@ class Functional(AbstractInnerEstimator):
     def __call__(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState]:
-        problem = _of_inputs(problem, data)
-        fitted = self._fitted(problem, outer, state, data, key)
-        return self._estimate(problem, outer, state, fitted, data, key)
+        problem, keys = _of_inputs(problem, data), _Keys(*jax.random.split(key, 3))
+        fitted = self._fitted(problem, outer, state, data, keys)
+        return self._estimate(problem, outer, state, fitted, data, keys)
 
     def judged(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, fresh: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState, PyTree]:
         """With one inner fit where `fresh` has the same inner samples. All samples have the form of those of `data`."""
-        problem = _of_inputs(problem, data)
-        fitted = self._fitted(problem, outer, state, data, key)
-        estimate, following = self._estimate(problem, outer, state, fitted, data, key)
+        problem, keys = _of_inputs(problem, data), _Keys(*jax.random.split(key, 3))
+        fitted = self._fitted(problem, outer, state, data, keys)
+        estimate, following = self._estimate(problem, outer, state, fitted, data, keys)
         if fresh.inner is not data.inner:
-            fitted = self._fitted(problem, outer, state, fresh, key)
-        terms = self._terms(problem, outer, state, fitted, fitted.corrected.known_at(fresh), fresh, key)
+            fitted = self._fitted(problem, outer, state, fresh, keys)
+        terms = self._terms(problem, outer, state, fitted, fitted.corrected.known_at(fresh), fresh, keys)
         return estimate, following, optax.tree.add(terms.explicit, terms.implicit)
 
-    def _fitted(
-        self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, key: PRNGKeyArray
-    ) -> "_Fitted":
+    def _fitted(self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, keys: "_Keys") -> "_Fitted":
         """Step 1, and the correction."""
         check_round(self.inner, state.inner, problem, outer, data)
-        key_inner, key_adjoint, _ = jax.random.split(key, 3)
-        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), key_inner)
-        module, key_correction = self.inner.bind(inner.params), jax.random.fold_in(key_adjoint, 1)
+        inner = self.inner.at(outer).fit(state.inner, inner_objective(problem, outer, data.inner), keys.inner)
+        module, key_correction = self.inner.bind(inner.params), jax.random.fold_in(keys.adjoint, 1)
         return _Fitted(inner, *self.correction(problem, outer, module, state.correction, data, key_correction))
 
     def _terms(
@@ -158,12 +155,11 @@ class Functional(AbstractInnerEstimator):
         fitted: "_Fitted",
         corrected: Corrected,
         data: Data,
-        key: PRNGKeyArray,
+        keys: "_Keys",
     ) -> "_Terms":
         """Steps 2 and 3."""
-        _, key_adjoint, key_final = jax.random.split(key, 3)
-        final = final_data(data, self.batch_size, key_final, paired=self.paired)
-        adjoints, adjoint, residual = self.adjoint(problem, outer, corrected, state.adjoint, data, final, key_adjoint)
+        final = final_data(data, self.batch_size, keys.final, paired=self.paired)
+        adjoints, adjoint, residual = self.adjoint(problem, outer, corrected, state.adjoint, data, final, keys.adjoint)
         at_final = corrected.at(final)
         explicit = problem.explicit(outer, at_final.outer, final.outer)
         implicit = problem.implicit(outer, at_final.inner, adjoints, final.inner)
@@ -178,10 +174,10 @@ class Functional(AbstractInnerEstimator):
         state: FunctionalState,
         fitted: "_Fitted",
         data: Data,
-        key: PRNGKeyArray,
+        keys: "_Keys",
     ) -> tuple[Estimate, FunctionalState]:
         corrected = fitted.corrected.known_at(data)
-        terms = self._terms(problem, outer, state, fitted, corrected, data, key)
+        terms = self._terms(problem, outer, state, fitted, corrected, data, keys)
         values = corrected.values(data)
         residual = inner_residual(self.inner, fitted.inner.params, problem, outer, data)
         estimate = Estimate(
@@ -195,6 +191,14 @@ class Functional(AbstractInnerEstimator):
             converged=(residual <= TOLERANCE) & (terms.residual <= TOLERANCE),
         )
         return estimate, FunctionalState(fitted.inner, terms.adjoint, fitted.correction)
+
+
+class _Keys(NamedTuple):
+    """Of the three steps."""
+
+    inner: PRNGKeyArray
+    adjoint: PRNGKeyArray
+    final: PRNGKeyArray
 
 
 class _Fitted(NamedTuple):
