@@ -123,6 +123,16 @@ def test_amounts_are_not_classes_and_marks_are():
     assert infer_schema(marks, target="y").is_classification
 
 
+@pytest.mark.parametrize("values", [["1,5", "-0,25"], ["1,234.5", "1,234"], ["1.234,5", "7,0"]])
+def test_numbers_with_commas_are_no_classes(values):
+    numbers = pa.table({"y": values * 20})
+    with pytest.raises(UsageError, match=f"row 1, column 'y': '{values[0]}' has a comma"):
+        infer_schema(numbers, target="y")
+    assert infer_schema(numbers, target="y", categorical=("y",)).is_classification
+    names = pa.table({"y": ["1,2", "Smith, J."] * 20})
+    assert infer_schema(names, target="y").is_classification
+
+
 FAULTS = {
     "text in a numeric column": (
         lines(row_21="2024-01-01 20:00:00,cheap,red,5"),
@@ -133,6 +143,11 @@ FAULTS = {
         lines(row_3="2024-01-01 02:00:00,cheap,red,5"),
         None,
         "row 3, column 'price': 'cheap' is not",
+    ),
+    "decimal comma": (
+        lines(row_3='2024-01-01 02:00:00,"1,5",red,5'),
+        None,
+        "row 3, column 'price': '1,5' has a comma; numbers have a decimal point",
     ),
     "not a time": (lines(row_21="soon,1,red,5"), 20, "row 21, column 'when': 'soon' is not a time"),
     "a column appears": (lines(row_21="2024-01-01 20:00:00,1,red,5,9"), 20, "row 21: 5 values for 4 columns; a column"),

@@ -1,6 +1,7 @@
 """Which columns a table has and what they hold; inferred from its first rows, then fixed."""
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ MOST_LEVELS = 20  # of a column that get a feature each
 FEWEST_SLOTS = 8  # of a column that has fewer levels in the first rows: new ones may come
 MOST_INFERRED_CLASSES = 10
 FEWEST_OF_A_CLASS = 5  # rows, on average, if integers are to be classes
+WITH_COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+)")  # 1,5 or 1,234.5 or 1.234,5
 
 
 @dataclass(frozen=True)
@@ -211,11 +213,17 @@ def shortened(value: str) -> str:
 
 
 def _refuse_mixed(first: pa.Table, name: str) -> None:
-    """A column that is text only because of a few words among its numbers: name the first of them."""
+    """A column that is text only because of commas in its numbers, or a few words among them: name the first."""
     if not _is_text(first.schema.field(name).type):
         return
     values = [(row, value) for row, value in enumerate(first[name].to_pylist()) if value is not None]
     words = [(row, value) for row, value in values if not converts(value, pa.float64())]
+    if words and all(WITH_COMMAS.fullmatch(value.strip()) for _, value in words):
+        row, value = words[0]
+        raise UsageError(
+            f"row {row + 1}, column {name!r}: {shortened(value)} has a comma; numbers have a decimal point and no "
+            f"other mark, such as 1234.5; if they are labels, add {name!r} to `categorical`."
+        )
     if words and len(words) < len(values) / 2:
         row, value = words[0]
         raise UsageError(
