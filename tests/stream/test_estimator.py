@@ -137,6 +137,19 @@ def test_mistakes_are_named():
         StreamRegressor().learn_one({"a": 1.0}, float("-inf"))
 
 
+def test_a_first_frame_or_row_that_cannot_be_learnt_from_is_named():
+    x, y = data()
+    frame = pd.DataFrame(x[:, :2], columns=["a", "b"])
+    with pytest.raises(ValueError, match="no column of features, so there is nothing to learn from"):
+        StreamRegressor(**OPTIONS).fit(frame[[]], y)
+    with pytest.raises(ValueError, match="Column 'a' appears twice in the data frame"):
+        StreamRegressor(**OPTIONS).fit(frame.set_axis(["a", "a"], axis=1), y)
+    with pytest.raises(ValueError, match="Column 'when' holds times; make them numbers"):
+        StreamRegressor(**OPTIONS).fit(frame.assign(when=pd.date_range("2024", periods=len(frame))), y)
+    with pytest.raises(ValueError, match="first row has no features"):
+        StreamRegressor(**OPTIONS).learn_one({}, 1.0)
+
+
 def test_without_scikit_learn_one_line_says_what_to_install():
     program = "import sys; sys.modules['sklearn.base'] = None\nimport smoothfbo; smoothfbo.StreamRegressor"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.frames import FrameEncoder
+from smoothfbo.stream.frames import FrameEncoder, check_columns
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.coefficients import LinearFit
 from smoothfbo.stream.learner.learner import Learner, Outcome
@@ -229,6 +229,8 @@ class StreamEstimator(BaseEstimator, ABC):
         """Numbers and targets; text columns of a data frame are encoded."""
         is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
         if not self._is_started:
+            if is_frame:
+                check_columns(X)
             self.encoder_ = FrameEncoder.of_frame(X) if is_frame else None
         options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         numeric = not self._is_classification
@@ -249,6 +251,8 @@ class StreamEstimator(BaseEstimator, ABC):
             elif self._is_started:
                 raise ValueError("It learnt from arrays, whose columns have no names; go on with arrays.")
             else:
+                if not x:
+                    raise ValueError("The first row has no features, so there is nothing to learn from.")
                 self.features_ = sorted(x, key=str)
                 self.encoder_ = FrameEncoder.of_row(self.features_, x)
         try:

@@ -63,6 +63,18 @@ class FrameEncoder:
         return {"names": self.names, "slots": self.slots, "levels": self.levels}
 
 
+def check_columns(frame: Any) -> None:
+    """Raise if a data frame has no columns, two of one name, or times, which have no units that could be meant."""
+    if not len(frame.columns):
+        raise ValueError("The data frame has no column of features, so there is nothing to learn from.")
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise ValueError(f"Column {twice[0]!r} appears twice in the data frame; names must differ.")
+    for name in frame.columns:
+        if getattr(frame[name].dtype, "kind", "") in "mM":
+            raise ValueError(f"Column {name!r} holds times; make them numbers, such as the hour of the day.")
+
+
 def _is_text(column: Any) -> bool:
     kind = column.dtype
     if str(kind) in ("category", "string", "str"):
