@@ -110,6 +110,11 @@ class Session:
 def specification(config: StreamConfig, encoder: Encoder) -> Specification:
     """The learner that a configuration asks for, with room for the classes of the first rows."""
     schema, with_references = encoder.schema, config.references and not config.by
+    if not encoder.width:
+        raise UsageError(
+            f"{encoder.source}: there is nothing to predict column {schema.target!r} from; give it a column of "
+            "features, or choose `lags` of at least 1."
+        )
     return Specification(
         features=encoder.width,
         outputs=min(max(schema.classes, 2), MOST_CLASSES) - 1 if schema.is_classification else 1,

@@ -166,12 +166,16 @@ def open_table(
             inferred = infer_schema(first, **{**choices, "time": inferred.time, "ignore": ()})
         if first.num_rows < block:
             raise UsageError(
-                f"{source.name} has {first.num_rows} rows, fewer than one block of {block}; choose a smaller `block`."
+                f"{source.name} has {_rows(first.num_rows)}, fewer than one block of {block}; choose a smaller `block`."
             )
     except UsageError:
         source.close()
         raise
     return OpenTable(source, inferred, missing, left_out)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _in_order(table: OpenTable) -> MemoryTable:
