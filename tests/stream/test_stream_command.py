@@ -238,6 +238,16 @@ def test_bad_input_is_one_line_and_what_came_before_is_kept(
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_where_no_row_was_judged_no_error_is_shown(tmp_path, capsys):
+    write(tmp_path / "data.csv", b"x,z,y\n" + b"1,2,\n" * 20)
+    assert stream(tmp_path / "data.csv", tmp_path / "run", "--task", "regression") == 2
+    assert "SmoothFBO " not in capsys.readouterr().out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "No row has both a prediction and a target" in page
+    assert "mean squared error is 0" not in page
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_a_value_far_from_all_others_is_named_once(tmp_path, capsys):
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"x": random.normal(size=400), "rare": 0.0, "number": np.arange(400)})  # as many as `table`

@@ -60,6 +60,8 @@ class StreamResults:
     is_classification: bool
     error_name: str
     """"mean squared error" or "error rate"."""
+    judged: int
+    """Rows with a target and a prediction; the errors are means over them, and 0 if there are none."""
     errors: dict[str, float]
     absolute_errors: dict[str, float]
     """Mean absolute errors; empty in classification."""
@@ -296,6 +298,7 @@ def _results(session: Session, clock: Clock, fault: UsageError | None) -> Stream
         blocks=session.blocks,
         is_classification=session.schema.is_classification,
         error_name="error rate" if session.schema.is_classification else "mean squared error",
+        judged=session.known,
         errors=session.errors(),
         absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
         coverage=session.coverage(),

@@ -143,6 +143,8 @@ def _horizon(rows: int) -> str:
 
 
 def _verdict(summary: dict[str, Any]) -> str:
+    if not _is_judged(summary):
+        return "No row has both a prediction and a target, so there is no error to tell."
     if summary.get("series") is not None:
         return series_verdict(summary)
     error, best = summary["errors"]["smoothfbo"], summary["best_reference"]
@@ -159,13 +161,19 @@ def _verdict(summary: dict[str, Any]) -> str:
 
 
 def _ranking(summary: dict[str, Any]) -> list[tuple[str, float, float | None, float | None]]:
-    """(method, error, ratio to the best fixed expert, absolute error), best first."""
+    """(method, error, ratio to the best fixed expert, absolute error), best first; none, if no row was judged."""
+    if not _is_judged(summary):
+        return []
     errors, absolute = summary["errors"], summary["absolute_errors"]
     best = errors.get(summary["best_reference"])
     return [
         (name, error, error / best if best else None, absolute.get(name))
         for name, error in sorted(errors.items(), key=lambda item: item[1])
     ]
+
+
+def _is_judged(summary: dict[str, Any]) -> bool:
+    return summary.get("judged", summary["rows"]) > 0
 
 
 def _marked(name: str, summary: dict[str, Any]) -> str:
@@ -317,4 +325,4 @@ def as_text(folder: Path) -> list[Any]:
     state = store.read_json(folder / "config.json")["config"].get("state")
     if state is not None:
         lines.append(f"Learner: {state}, after {summary['rows']:,} rows")
-    return [printed, *lines]
+    return [printed, *lines] if _is_judged(summary) else lines

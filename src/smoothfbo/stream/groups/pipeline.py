@@ -248,6 +248,7 @@ def results_of(session: SeriesSession, clock: Clock, fault: UsageError | None) -
         blocks=int(session.sums.blocks.sum()),
         is_classification=session.schema.is_classification,
         error_name="error rate" if session.schema.is_classification else "mean squared error",
+        judged=session.known,
         errors=session.errors(),
         absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
         coverage=session.coverage(),
