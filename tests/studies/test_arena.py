@@ -440,6 +440,18 @@ def test_the_page_and_the_table_name_every_method(complete):
     assert (complete / "figures" / "leaderboard.png").stat().st_size > 5_000
 
 
+def test_a_best_rank_that_is_shared_is_said_to_be():
+    methods = [{"name": name, "label": name.upper(), "is_reference": False} for name in ("a", "b", "c")]
+    ranks = {"x": {"a": 1.0, "b": 2.0, "c": 3.0}, "y": {"a": 2.0, "b": 1.0, "c": 3.0}}
+    board = [
+        {"problem": problem, "method": method, "rank": {"mean": rank}, "to_best": {"mean": rank, "low": rank}}
+        for problem, of_methods in ranks.items()
+        for method, rank in of_methods.items()
+    ]
+    summary = {"methods": methods, "problems": [{"name": "x"}, {"name": "y"}], "board": board}
+    assert report.result(summary).startswith("A has the best mean rank, 1.5 of 3 (shared with B), and is best")
+
+
 def test_a_run_that_died_goes_on_without_its_plug_in_to_the_same_bits(complete, players, tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     for number in (6, 10):  # among the tuning seeds, and then among the fresh ones

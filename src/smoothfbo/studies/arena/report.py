@@ -56,8 +56,11 @@ def result(summary: Summary) -> str:
     first = order[0]
     played = [rows[first["name"]] for problem in problems if first["name"] in (rows := rows_of(summary, problem))]
     tied = sum(is_tied(row) for row in played)
+    rank = f"{first['mean_rank']:.1f}"
+    equals = [other["label"] for other in order[1:] if f"{other['mean_rank']:.1f}" == rank]
+    shared = f" (shared with {', '.join(equals)})" if equals else ""
     text = (
-        f"{first['label']} has the best mean rank, {first['mean_rank']:.1f} of {len(order)}, and is best or tied with "
+        f"{first['label']} has the best mean rank, {rank} of {len(order)}{shared}, and is best or tied with "
         f"the best on {tied} of {len(played)} problems"
     )
     smooth = [rows[SMOOTH_FBO] for problem in problems if SMOOTH_FBO in (rows := rows_of(summary, problem))]
