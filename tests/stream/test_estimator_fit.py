@@ -7,6 +7,9 @@ import pandas as pd
 import pytest
 
 from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.single import SingleRows
+from smoothfbo.stream.rows import Rows
 
 OPTIONS = {"block": 8, "rates": 4, "smoothing": 3}
 ROWS = 8 * 30 + 5
@@ -35,6 +38,46 @@ def test_single_rows_give_the_numbers_of_many(fitted):
     given = [fitted.predict_one(named(row)) for row in x[:20]]
     np.testing.assert_allclose(given, expected[:20], rtol=1e-12)
     assert abs(expected[5] - expected.mean()) < 10  # it did count as missing
+
+
+def in_turns(model, rows, y, weight=None):
+    """Predictions of all rows but the first, each before it is learnt; and what whole blocks give, compiled."""
+    given = []
+    for at, (row, target) in enumerate(zip(rows, y.tolist(), strict=True)):
+        given += [model.predict_one(row)] if at else []
+        model.learn_one(row, target, 1.0 if weight is None else weight[at])
+    x = np.concatenate([model._row(row) for row in rows])
+    known = Rows(x, y, np.concatenate([[np.nan], y[:-1]]))
+    return given, Learner(model.learner_.spec).process(known, weight).predictions[0, 1:]
+
+
+def test_rows_that_are_predicted_and_learnt_in_turns_give_the_numbers_of_a_file(monkeypatch):
+    predicted = []
+    original = SingleRows.predict
+    monkeypatch.setattr(SingleRows, "predict", lambda *row: predicted.append(original(*row)) or predicted[-1])
+    x, y = data(2)
+    x[np.random.default_rng(3).random(x.shape) < 0.05] = np.nan
+    x[100, 1], y[120], y[150] = 1e9, -1e7, np.nan  # far from all else, and missing
+    x[180:, 0] /= 1000  # another unit
+    y[90:] += 2
+    y[200:] += 1e6  # the target moves for good
+    given, expected = in_turns(StreamRegressor(**OPTIONS), [named(row) for row in x], y)
+    np.testing.assert_allclose(given, expected, rtol=1e-9)
+    assert sum(found is not None for found in predicted) > 200  # in NumPy
+    weight = np.random.default_rng(4).choice([0.0, 0.5, 2.0], size=64)
+    given, expected = in_turns(StreamRegressor(**OPTIONS), [named(row) for row in x[:64]], y[:64], weight)
+    np.testing.assert_allclose(given, expected, rtol=1e-9)
+
+
+def test_a_single_row_is_predicted_wherever_the_block_stands(fitted):
+    """Rows that are learnt without a prediction before them, and several that are predicted."""
+    x, y = data(5)
+    model = copy.deepcopy(fitted)
+    for at in range(40):
+        for other in range(at % 3):
+            expected = model.predict(pd.DataFrame(x[at + other :][:1], columns=list("abc")))
+            assert model.predict_one(named(x[at + other])) == pytest.approx(expected[0], rel=1e-9)
+        model.learn_one(named(x[at]), y[at])
 
 
 def test_coefficients_are_those_of_the_learned_memory(fitted):
@@ -122,8 +165,8 @@ def test_text_and_categories_are_encoded_in_frames_and_rows(tmp_path):
     gap = as_text.coef_[names.index("town=Oslo")] - as_text.coef_[names.index("town=Rome")]
     assert gap == pytest.approx(5, abs=0.3)
     rows = StreamRegressor(**OPTIONS)
-    for row, value in zip(frame.to_dict("records"), y.tolist(), strict=True):
-        rows.learn_one(row, value)
+    given, expected = in_turns(rows, frame.to_dict("records"), y)
+    np.testing.assert_allclose(given, expected, rtol=1e-9)
     np.testing.assert_array_equal(rows.coef_, as_text.coef_)
     as_text.save(tmp_path / "model.state")
     loaded = StreamRegressor.load(tmp_path / "model.state")

@@ -186,7 +186,8 @@ def test_what_waits_is_the_same_for_all_portions(whole, tmp_path):
     rows, learner, at, parts = rows_of_a_walk(), Learner(SPEC), 0, []
     for size in (1, 3, 30, 7, 1, 64, 2, 5, 1000):
         here = part_of(rows, at, at + size)
-        learner.predict(here)  # which keeps nothing
+        next_one = learner.predict(here).predictions[0, 0]  # which keeps nothing
+        assert learner.predict_number(here.features[0], float(here.previous[0])) == pytest.approx(next_one, nan_ok=True)
         parts.append(learner.process(here).predictions)
         at += len(here.target)
         if at == 105:

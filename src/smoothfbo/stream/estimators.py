@@ -42,6 +42,9 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
     def _decode(self, outcome: Outcome) -> np.ndarray:
         return outcome.predictions[0]
 
+    def _one(self, row: Any) -> float:
+        return self.learner_.predict_number(row[0], np.nan if self.previous_ is None else self.previous_)
+
     def predict_interval(self, X: Any, level: float = 0.8) -> np.ndarray:
         """Rows × 2: where the part `level` of the targets lies, by adaptive conformal prediction; 0.5, 0.8 or 0.95.
 

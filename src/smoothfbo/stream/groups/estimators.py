@@ -143,6 +143,9 @@ class _BySeries(StreamEstimator):
         self.learner_.process(Rows(X.features[segments.order], y, previous), segments)
         self.previous_[segments.slots] = y[segments.starts[1:] - 1]
 
+    def _one(self, row: Any) -> Any:
+        return StreamEstimator._one(self, row)
+
     def _new_learner(self, spec: Specification) -> Any:
         return SeriesLearners(spec)
 

@@ -3,16 +3,11 @@
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from smoothfbo.stream.learner.learner import double_precision
-
-
-def packed(state: PyTree) -> Float[Array, " numbers"]:
-    """All leaves one after the other; they are numbers that float64 holds exactly."""
-    return jnp.concatenate([leaf.ravel().astype(jnp.float64) for leaf in jax.tree.leaves(state)])
+from smoothfbo.stream.learner.packing import packed, unpacked
 
 
 class Packing:
@@ -25,11 +20,7 @@ class Packing:
 
     def unpacked(self, numbers: Float[Array, " numbers"]) -> PyTree:
         """The state that `packed` made a row of numbers."""
-        leaves, structure = jax.tree.flatten(self._template)
-        ends = np.cumsum([leaf.size for leaf in leaves])
-        parts = [numbers[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)]
-        typed = [part.astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
-        return jax.tree.unflatten(structure, typed)
+        return unpacked(self._template, numbers)
 
     def with_room(self, states: np.ndarray, series: int) -> np.ndarray:
         """The same states and new ones, for at least so many series; room doubles, so that it is rarely made."""

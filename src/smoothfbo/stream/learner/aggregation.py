@@ -147,16 +147,20 @@ def _mix(
         after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, before)
         return after, (p, _part(errors[0], LARGE_ERROR**2 * scale))
 
-    regrets = jax.tree.map(lambda *pair: jnp.stack(pair), state.bernstein, state.polynomial)
-    logs = state.shared.log_weights
-    start = Weighing(regrets, _rates(regrets), jnp.exp(logs - jnp.max(logs)), *state.shared[1:])
-    after, (said, weights) = jax.lax.scan(row, start, (inputs, goals, known))
+    after, (said, weights) = jax.lax.scan(row, weighing(state), (inputs, goals, known))
     bernstein, polynomial = (jax.tree.map(lambda both, rule=rule: both[rule], after.regrets) for rule in range(2))
     return (
         Rules(bernstein, polynomial, Shared(jnp.log(after.shares), after.scale, after.rows)),
         jnp.swapaxes(said, 0, 1),
         weights,
     )
+
+
+def weighing(state: Rules) -> Weighing:
+    """What the weights of the next row are made of."""
+    regrets = jax.tree.map(lambda *pair: jnp.stack(pair), state.bernstein, state.polynomial)
+    logs = state.shared.log_weights
+    return Weighing(regrets, _rates(regrets), jnp.exp(logs - jnp.max(logs)), *state.shared[1:])
 
 
 def rounding(said: Float[Array, "*rows columns"], goals: Float[Array, "*rows columns"]) -> Float[Array, "*rows"]:

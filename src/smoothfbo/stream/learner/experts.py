@@ -21,21 +21,29 @@ def ladder_predictions(
     `means` are the second moments of (inputs, and every target with its last known value) under every rate, then
     since the last change, and `counts` their rows.
     """
-    chosen = jnp.asarray((*ladder(len(counts) - 1), len(counts) - 1))
-    sums = means[chosen] * counts[chosen][:, None, None]
-    p = inputs.shape[1]
-    moments = sums[:, :p, :p]
-    level = sums[:, p::2, :p]
-    difference = level - sums[:, p + 1 :: 2, :p]
-    eye = jnp.eye(p, dtype=inputs.dtype)
-    # Of what has come since the last change there is the first family only, which stands last.
-    parts = [(family, slice(-1)) for family in FAMILIES] + [(FAMILIES[0], slice(-1, None))]
-    matrices = jnp.concatenate([moments[part] + family.ridge * eye for family, part in parts])
-    products = jnp.concatenate([(difference if family.of_difference else level)[part] for family, part in parts])
+    matrices, products = ladder_systems(means, counts, inputs.shape[1])
     offsets = jnp.stack([previous * float(family.of_difference) for family in FAMILIES])
-    offsets = jnp.concatenate([jnp.repeat(offsets, len(chosen) - 1, axis=0), jnp.zeros_like(previous)[None]])
+    offsets = jnp.repeat(offsets, len(matrices) // len(FAMILIES), axis=0)
+    offsets = jnp.concatenate([offsets, jnp.zeros_like(previous)[None]])
 
     def predict(matrix: Array, product: Array, offset: Array) -> Array:
         return offset + predict_row_by_row(matrix, product, inputs, goal - offset, known)
 
     return jax.vmap(predict)(matrices, products, offsets)
+
+
+def ladder_systems(
+    means: Float[Array, "memories size size"], counts: Float[Array, " memories"], p: int
+) -> tuple[Float[Array, "experts p p"], Float[Array, "experts outputs p"]]:
+    """Second moments of the inputs, ridge included, and their products with what each expert predicts."""
+    chosen = jnp.asarray((*ladder(len(counts) - 1), len(counts) - 1))
+    sums = means[chosen] * counts[chosen][:, None, None]
+    moments = sums[:, :p, :p]
+    level = sums[:, p::2, :p]
+    difference = level - sums[:, p + 1 :: 2, :p]
+    eye = jnp.eye(p, dtype=means.dtype)
+    # Of what has come since the last change there is the first family only, which stands last.
+    parts = [(family, slice(-1)) for family in FAMILIES] + [(FAMILIES[0], slice(-1, None))]
+    matrices = jnp.concatenate([moments[part] + family.ridge * eye for family, part in parts])
+    products = jnp.concatenate([(difference if family.of_difference else level)[part] for family, part in parts])
+    return matrices, products

@@ -12,6 +12,7 @@ import numpy as np
 from smoothfbo.stream.learner.coefficients import LinearFit, linear_fit
 from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
 from smoothfbo.stream.learner.rounds import Rounds
+from smoothfbo.stream.learner.single import Beginning, SingleRows, applies_to
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState, with_more_outputs
 from smoothfbo.stream.rows import Rows
@@ -70,6 +71,12 @@ def _rounds(spec: Specification) -> Rounds:
     return Rounds(spec)
 
 
+@functools.lru_cache(maxsize=32)
+def _beginning(spec: Specification) -> Beginning:
+    with double_precision():
+        return Beginning(_rounds(spec))
+
+
 class Learner:
     """Predicts every row before its target is used, and learns block by block.
 
@@ -90,6 +97,7 @@ class Learner:
         self.learnt = 0  # blocks
         self._fit: tuple[LearnerState, LinearFit] | None = None  # the state it was read from, and the fit
         self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
+        self._single: SingleRows | None = None  # the block that has begun, once a single row of it was predicted
 
     def predict(self, rows: Rows, with_bands: bool = True) -> Outcome:
         """Predictions for rows each of which could come next. Nothing is learnt or kept."""
@@ -117,7 +125,22 @@ class Learner:
         outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
         targets = _join(before, rows).target[begun - self.silent :]
         edges, _ = self._edges([outcome.predictions[0]], targets) if with_bands else (None, None)
-        return self._asked(outcome, edges)
+        return self._asked(outcome, edges, self.silent)
+
+    def predict_number(self, features: np.ndarray, previous: float) -> float:
+        """`predict` for one row of a regression; the same number up to rounding, in a small part of the time."""
+        found = None
+        if applies_to(self.spec):
+            self._single = self._single or self._begin_singly()
+            found = self._single.predict(self.pending, self.weight, features, previous)
+        if found is None:
+            row = Rows(features[None], np.full(1, np.nan), np.array([previous]))
+            found = float(self.predict(row, with_bands=False).predictions[0, 0])
+        return found
+
+    def _begin_singly(self) -> SingleRows:
+        with double_precision():
+            return SingleRows(_beginning(self.spec), self.state)
 
     def linear_fit(self) -> LinearFit:
         """The present fit of the linear predictor, in NumPy; read again when it has changed."""
@@ -130,9 +153,11 @@ class Learner:
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
             self.weight = self._weights(rows, weight)
             self.pending = _join(self.pending, rows)
+            if self._single is not None and self._single.is_asked:  # at once: it is a prediction that is waited for
+                self._single.learn(self.pending, self.weight)
             self.silent += len(rows.target)
         else:
-            self.process(rows, weight)
+            self._process(rows, weight)
 
     def process(self, rows: Rows, weight: np.ndarray | None = None) -> Outcome:
         """Predict rows one after the other, and learn whenever a block is full.
@@ -140,6 +165,11 @@ class Learner:
         `weight` says how much each row counts in the fit and in the loss that tunes the memory; 1 if there is none.
         With a delay d, block i − d is learnt when block i is full; `pending` begins with the oldest block that waits.
         """
+        silent, (pieces, edges, skip, full) = self.silent, self._process(rows, weight)
+        return self._asked(self._outcome(pieces, skip, full), edges, silent)
+
+    def _process(self, rows: Rows, weight: np.ndarray | None) -> tuple[list["_Piece"], list[np.ndarray], int, int]:
+        """What the outcome is made of: pieces, edges of bands, rows of the first piece to skip, and full blocks."""
         weights = self._weights(rows, weight)
         together = _join(self.pending, rows)
         block, delay, total = self.spec.rows, self.spec.delay, len(together.target)
@@ -170,14 +200,14 @@ class Learner:
         # Bands of the first calls are made while later ones still run.
         parts = (piece.predictions[0, skip if i == 0 else 0 :] for i, piece in enumerate(pieces))
         edges, self.intervals = self._edges(parts, together.target[waiting * block + skip :])
-        outcome = self._asked(self._outcome(pieces, skip, total // block - waiting), edges)
         self.pending, self.silent = _cut(together, learnt * block, None), 0
         self.weight = _part(weights, learnt * block)
-        return outcome
+        self._single = self._begin_singly() if self._single is not None and self._single.is_asked else None
+        return pieces, edges, skip, total // block - waiting
 
     def __getstate__(self) -> dict[str, Any]:
         arrays = jax.tree.map(np.asarray, {"state": self.state, "intervals": self.intervals})
-        return {**vars(self), **arrays, "_fit": None}
+        return {**vars(self), **arrays, "_fit": None, "_single": None}
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         vars(self).update(content)
@@ -197,9 +227,9 @@ class Learner:
                 done += len(here)
         return [np.asarray(all)[:count] for all, count in edges], intervals
 
-    def _asked(self, outcome: Outcome, edges: list[np.ndarray] | None) -> Outcome:
+    def _asked(self, outcome: Outcome, edges: list[np.ndarray] | None, silent: int) -> Outcome:
         """The rows that were asked for, with their bands: the first `silent` rows were not."""
-        silent, bands = self.silent, None
+        bands = None
         if self.intervals is not None and edges is not None:
             bands = nested_bands(np.concatenate([np.zeros((0, len(EDGES))), *edges])[silent:])
         return outcome._replace(

@@ -28,8 +28,8 @@ class Panel:
 
     def __init__(self, spec: Specification, views: Views):
         self.spec, self.views = spec, views
-        self._projection = draw(spec.features, spec.lags, spec.seed)
-        self._linear = max(i for i, k in enumerate(ladder(spec.rates)) if k <= LINEAR_RATE)
+        self.projection = draw(spec.features, spec.lags, spec.seed)
+        self.linear = max(i for i, k in enumerate(ladder(spec.rates)) if k <= LINEAR_RATE)
 
     def no_changes(self) -> Since:
         return empty_since(self.spec.kept)
@@ -93,9 +93,9 @@ class Panel:
     ) -> tuple[RandomFeatures, Array, Array, Array]:
         """Random features learn what two simple experts leave over; see `recur`."""
         _, unit = self.views.first_units_of_target(state)
-        bases = jnp.stack([fits[self._linear], previous])
+        bases = jnp.stack([fits[self.linear], previous])
         rest = pairs(*((target - bases) / unit))
-        random, ahead, by_past = recur(state.random, expand(inputs, *self._projection), rest, counts)
+        random, ahead, by_past = recur(state.random, expand(inputs, *self.projection), rest, counts)
         return random, bases, ahead, by_past
 
 

@@ -73,9 +73,27 @@ def predict_row_by_row(
     """
     count, is_known = rows.shape[0], known > 0
     goals = jnp.where(is_known[:, None], targets, 0)
-    above = jnp.concatenate([moments, rows.T, products.T], axis=1)
-    past = eliminate(above, jnp.ones(moments.shape[0], rows.dtype))
-    inner = (past.rest[:, :count] / past.pivots[:, None]).T @ past.rest
+    inner = _inner(moments, products, rows)
     covariance = inner[:, :count] + jnp.diag(1 / jnp.where(is_known, known, 1))
     table = jnp.concatenate([covariance, -inner[:, count:]], axis=1)
     return -eliminate(table, is_known.astype(rows.dtype), goals).rest
+
+
+def _inner(moments: Array, products: Array, rows: Array) -> Float[Array, "rows columns"]:
+    """X M⁻¹[ Xᵀ  g ]."""
+    above = jnp.concatenate([moments, rows.T, products.T], axis=1)
+    past = eliminate(above, jnp.ones(moments.shape[0], rows.dtype))
+    return (past.rest[:, : rows.shape[0]] / past.pivots[:, None]).T @ past.rest
+
+
+class Fit(NamedTuple):
+    """M⁻¹ and θ = M⁻¹g."""
+
+    inverse: Float[Array, "*fits size size"]
+    coefficients: Float[Array, "*fits size"]
+
+
+def fit_to_past(moments: Float[Array, "size size"], product: Float[Array, " size"]) -> Fit:
+    size = product.shape[0]
+    found = _inner(moments, product[None], jnp.eye(size, dtype=moments.dtype))
+    return Fit(found[:, :size], found[:, size])

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from smoothfbo.stream.learner.recursive import predict_row_by_row
+from smoothfbo.stream.learner.recursive import Fit, fit_to_past, predict_row_by_row
 
 MEMORIES = (100, 1000)  # rows
 RIDGES = (0.1, 0.01)  # in units of the mean of the diagonal
@@ -43,14 +43,11 @@ def stacked(
 
     `weights` of rows are between 0 and 1; 0 where the target is not known. `scale` is s², the loss of the mixture.
     """
-    count, experts = differences.shape
+    count = differences.shape[0]
     lowest, highest = REACH * jnp.min(differences, axis=1), REACH * jnp.max(differences, axis=1)
 
     def correct(moments: Array, products: Array, ridge: Array) -> Array:
-        size = jnp.trace(moments) / experts
-        has_begun = size > ROUNDING
-        total = jnp.where(has_begun, ridge * size + PRIOR * scale, 1)
-        matrix = moments + total * jnp.eye(experts, dtype=moments.dtype)
+        matrix, has_begun = _with_ridge(moments, ridge, scale)
         now = jnp.where(has_begun, weights, 0)  # the first block has no scale to compare its rows with
         change = predict_row_by_row(matrix, products[None], differences, errors, now)[:, 0]
         return jnp.clip(jnp.where(has_begun, change, 0), lowest, highest)
@@ -62,3 +59,21 @@ def stacked(
         retention[:, None, None] * state.moments + kept.T @ differences,
         retention[:, None] * state.products + kept.T @ errors[:, 0],
     ), corrections
+
+
+def _with_ridge(moments: Array, ridge: Array, scale: Array) -> tuple[Array, Array]:
+    """The matrix of a fit, and whether the experts have differed yet."""
+    size = jnp.trace(moments) / moments.shape[0]
+    has_begun = size > ROUNDING
+    total = jnp.where(has_begun, ridge * size + PRIOR * scale, 1)
+    return moments + total * jnp.eye(moments.shape[0], dtype=moments.dtype), has_begun
+
+
+def held_stack(state: Stack, scale: Float[Array, ""]) -> Fit:
+    """The fits at the beginning of a block, for rows that come one at a time; 0, and for ever, if it has no scale."""
+
+    def hold(moments: Array, products: Array, ridge: Array) -> Fit:
+        matrix, has_begun = _with_ridge(moments, ridge, scale)
+        return jax.tree.map(lambda leaf: jnp.where(has_begun, leaf, 0), fit_to_past(matrix, products))
+
+    return jax.vmap(hold)(state.moments, state.products, jnp.asarray(RIDGES))

@@ -160,8 +160,14 @@ def _range(units: Units) -> tuple[Array, Array]:
 
 
 def _is_far(units: Units, values: Float[Array, "*rows columns"]) -> Bool[Array, "*rows columns"]:
+    middle, limit = far_from(units)
+    return jnp.abs(values - middle) > limit
+
+
+def far_from(units: Units) -> tuple[Float[Array, " columns"], Float[Array, " columns"]]:
+    """The middle of all values so far, and the distance from it beyond which a value is far."""
     middle, half = _range(units)
-    return (half > 0) & (jnp.abs(values - middle) > FAR * half)
+    return middle, jnp.where(half > 0, FAR * half, jnp.inf)
 
 
 def _quartiles(values: Float[Array, "rows *columns"]) -> tuple[Array, Array, Array]:
@@ -216,16 +222,24 @@ def plausible(
 ) -> Plausible:
     """`far_at_first` are the far ones of the first block, which has none before it; none if not given."""
     known = ~jnp.isnan(target)
-    middle, half = (range.low + range.high) / 2, (range.high - range.low) / 2
-    # The range of a few blocks says little of what may come.
-    farther = FAR * jnp.maximum(1.0, HISTORY / jnp.maximum(range.blocks, 1).astype(target.dtype))
-    far = (half > 0) & (jnp.abs(target - middle) > farther * half)
+    middle, limit = target_far_from(range)
+    far = jnp.abs(target - middle) > limit
     far = known & jnp.where(range.blocks > 0, far, False if far_at_first is None else far_at_first)
     # Far ones in a row up to each row: all so far, less those up to the last that was not far.
     so_far = range.far + jnp.cumsum(far, dtype=jnp.int32)
     run = so_far - jax.lax.cummax(jnp.where(known & ~far, so_far, 0))
     moved = far & (run >= STAYS)
     return Plausible(known & (~far | moved), moved, run[-1])
+
+
+def target_far_from(range: TargetRange) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """As `far_from`, of the target."""
+    is_known = range.blocks > 0
+    low, high = jnp.where(is_known, range.low, 0), jnp.where(is_known, range.high, 0)
+    half = (high - low) / 2
+    # The range of a few blocks says little of what may come.
+    farther = FAR * jnp.maximum(1.0, HISTORY / jnp.maximum(range.blocks, 1).astype(low.dtype))
+    return (low + high) / 2, jnp.where(half > 0, farther * half, jnp.inf)
 
 
 def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[TargetRange, Plausible]:
