@@ -8,13 +8,16 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import inner_product, norm, squared_norm
+from smoothfbo.algebra import cosine, norm, squared_norm
 from smoothfbo.types import Number
 
 SMALLEST, LARGEST = 1e-6, 1e3  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
 LONGEST = 0.3  # a move, relative to the size of λ
 SHARE = 0.1  # of the first length along the running mean
+TRACE = 0.5  # of the moves of the round before, in those that are judged
+RECENT = 0.8  # of the old mean, in the running mean of cosines
+HURRY = 0.3  # κ where all recent cosines are 1 or −1
 
 
 class AdaptiveState(NamedTuple):
@@ -26,6 +29,8 @@ class AdaptiveState(NamedTuple):
     squares: Float[Array, " directions"]  # running means of the mean squares of the gradients
     mean: PyTree  # running mean of the last candidate, not yet divided by the sum of its weights
     directions: tuple[PyTree, ...]  # of the last round: a candidate each, and the running mean
+    moves: tuple[PyTree, ...]  # h_k: what was followed of them in the last rounds
+    cosines: Float[Array, " directions"]  # running means
     before: PyTree  # λ of the last round
     average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
 
@@ -44,14 +49,15 @@ def adaptive_steps(
     first is that of the round's own outer samples alone; call it ĝ_t. These were not there when the earlier
     moves were made, so it can judge them:
 
-        log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, d_{t−1,k})
+        log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, h_{t,k}),     h_{t,k} = d_{t−1,k} + ½ h_{t−1,k}
 
-    The cosine is, up to a positive factor, minus the derivative of the new round's objective F_t(λ_t) in log ρ_k. So
-    this is stochastic gradient descent on what counts, the loss of the *next* round. Where the gradient still points
+    h is how λ_t depends on ρ_k through the last moves, which later ones partly undo. So the cosine is, up to a positive
+    factor, about minus the derivative of the new round's objective F_t(λ_t) in log ρ_k, and this is stochastic gradient
+    descent on what counts, the loss of the *next* round. Where the gradient still points
     along a direction of the last move, the move was too short; where it points back, too long. Directions that are
     mostly noise are shortened, those that lag behind a drift as well. With one candidate successive gradients become
     uncorrelated, which is what an optimal filter does. (Rates learnt from successive gradients: Almeida, Langlois,
-    Amaral and Plakhov, 1998; Baydin et al., 2018.)
+    Amaral and Plakhov, 1998; Baydin et al., 2018; the trace h: Sutton, 1992.)
 
     One more direction is the running mean of the last candidate, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
     (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
@@ -69,7 +75,8 @@ def adaptive_steps(
       length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
     - `averaging`: a, in rounds. With 1 there is no running mean.
-    - `adaptation`: κ. A factor of ten takes at least ln(10)/κ rounds; the first rounds adapt faster, with 1/√(1 + t).
+    - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
+      being too short or too long: with 0.3 m², where m is the mean cosine of the last five rounds or so.
     - `memory`: share of the old mean in the running mean of squares.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
@@ -101,6 +108,8 @@ def adaptive_steps(
             squares=jnp.zeros(len(shares), number),
             mean=zeros(),
             directions=tuple(zeros() for _ in shares),
+            moves=tuple(zeros() for _ in shares),
+            cosines=jnp.zeros(len(shares), number),
             before=jax.tree.map(jnp.array, params),
             average=zeros(),
         )
@@ -140,10 +149,14 @@ def adaptive_steps(
             weights = 1 - (1 - 1 / averaging) ** (age + 1)
             gradients = (*gradients, _scaled(mean, 1 / weights))
 
-        made = _made(state, params)
-        cosines = jnp.stack([_cosine(own, direction) for direction in made])
-        speed = jnp.maximum(jnp.asarray(adaptation, number), 1 / jnp.sqrt(1 + age))
-        lengths = state.lengths * jnp.exp(speed * cosines.astype(number))
+        moves = tuple(
+            jax.tree.map(lambda new, old: new + TRACE * old, *pair)
+            for pair in zip(_made(state, params), state.moves, strict=True)
+        )
+        cosines = -jnp.stack([cosine(own, move) for move in moves]).astype(number)
+        recent = RECENT * state.cosines + (1 - RECENT) * cosines
+        speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
+        lengths = state.lengths * jnp.exp(speed * cosines)
         lengths = jnp.clip(lengths, SMALLEST * state.scale, LARGEST * state.scale)
 
         kept = jnp.asarray(memory, number)
@@ -160,8 +173,11 @@ def adaptive_steps(
         shorter = longest / jnp.maximum(norm(move).astype(number), longest)
         move, lengths = _scaled(move, shorter), shorter * lengths
         average = _scaled(move, -1 / jnp.sum(lengths * inverse))
-        following = AdaptiveState(state.rounds + 1, state.scale, lengths, squares, mean, directions, params, average)
-        idle = state._replace(directions=tuple(zeros for _ in directions), before=params, average=zeros)
+        following = AdaptiveState(
+            state.rounds + 1, state.scale, lengths, squares, mean, directions, moves, recent, params, average
+        )
+        nothing = tuple(zeros for _ in directions)
+        idle = state._replace(directions=nothing, moves=nothing, before=params, average=zeros)
         return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
@@ -191,12 +207,6 @@ def _combined(lengths: Float[Array, " candidates"], directions: tuple[PyTree, ..
     """Σ_k ρ_k d_k."""
     parts = [_scaled(direction, length) for direction, length in zip(directions, lengths, strict=True)]
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
-
-
-def _cosine(gradient: PyTree, direction: PyTree) -> Float[Array, ""]:
-    """cos(−g, d), and 0 where one of them is zero."""
-    sizes = norm(gradient) * norm(direction)
-    return jnp.where(sizes > 0, -inner_product(gradient, direction) / jnp.where(sizes > 0, sizes, 1), 0)
 
 
 def _scaled(tree: PyTree, factor: Array) -> PyTree:

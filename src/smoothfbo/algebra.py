@@ -177,6 +177,12 @@ def norm(tree: PyTree) -> Float[Array, ""]:
     return jnp.sqrt(squared_norm(tree))
 
 
+def cosine(one: PyTree, other: PyTree) -> Float[Array, ""]:
+    """Of the angle between two pytrees; 0 where one of them is zero."""
+    sizes = norm(one) * norm(other)
+    return jnp.where(sizes > 0, inner_product(one, other) / jnp.where(sizes > 0, sizes, 1), 0)
+
+
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)], bool))
 

@@ -75,8 +75,10 @@ def smooth_fbo(
     of_round = _damped(inner, damping)
     if isinstance(inner, Network) and correction is not None:
         of_round = inner.untrained()
+    of_window = Functional(inner, adjoint, correction=correction)
     own = Functional(of_round, _damped(adjoint, damping), correction=_damped(correction, damping))
-    estimator = Replayed(Functional(inner, adjoint, correction=correction), window, own=own)
+    alone = Functional(of_round, adjoint, correction=correction) if isinstance(inner, Network) else of_window
+    estimator = Replayed(of_window, window, own=own, alone=alone)
     return Online(problem, estimator, adaptive_steps(length, candidates=2), project)
 
 

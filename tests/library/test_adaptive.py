@@ -25,15 +25,17 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
         count += 1
     lengths = length * scale * shares
     squares, directions, made = np.zeros(count), None, None
+    moves, recent = np.zeros((count, outer.size)), np.zeros(count)
     path = [outer]
     for t, candidates in enumerate(gradients):
         if directions is not None:
             for k in range(count):
-                d = directions[k] * made
-                size = np.linalg.norm(candidates[0]) * np.linalg.norm(d)
-                if size > 0:
-                    speed = max(adaptation, 1 / np.sqrt(1 + t))
-                    lengths[k] *= np.exp(speed * -(candidates[0] @ d) / size)
+                moves[k] = directions[k] * made + moves[k] / 2
+                size = np.linalg.norm(candidates[0]) * np.linalg.norm(moves[k])
+                cosine = -(candidates[0] @ moves[k]) / size if size > 0 else 0.0
+                recent[k] = 0.8 * recent[k] + 0.2 * cosine
+                speed = max(adaptation, 1 / np.sqrt(1 + t), 0.3 * recent[k] ** 2)
+                lengths[k] *= np.exp(speed * cosine)
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
         longest = 0.3 * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
@@ -77,6 +79,19 @@ def test_the_recursion(count, averaging, length):
     np.testing.assert_allclose(state.lengths, lengths, rtol=1e-10)
     assert np.ptp(np.log(lengths)) > 0.01 or count == averaging == 1
     assert np.any(expected == -3.01)  # the projection was met
+
+
+def test_moves_that_keep_being_too_short_grow_faster():
+    """A gradient that does not change: its length grows by exp(0.3 m²) a round, not by exp(0.02)."""
+    steps, zero = sf.adaptive_steps(averaging=1), jnp.zeros(4)
+    state = steps.init(zero)._replace(rounds=jnp.asarray(10_000), cosines=jnp.array([0.9]))
+    outer, lengths = zero, []
+    for _ in range(4):
+        change, state = steps.update(jnp.ones(4), state, outer)
+        outer = outer + change
+        lengths.append(float(state.lengths[0]))
+    mean = 0.8 * 0.9 * np.array([1, 0.8, 0.64, 0.512])[1:] + np.array([0.2, 0.36, 0.488])  # the first round judges none
+    np.testing.assert_allclose(np.diff(np.log(lengths)), 0.3 * mean**2, rtol=1e-6)
 
 
 def test_gradients_have_no_units():

@@ -34,7 +34,8 @@ def test_it_is_a_composition_of_the_parts(key):
     project = optax.projections.projection_non_negative
     algorithm = sf.smooth_fbo(RIDGE_PROBLEM, linear(), project=project, window=2, damping=0.5, length=0.1)
     own = sf.Functional(linear().damped(0.5), linear().damped(0.5))
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), 2, own=own)
+    plain = sf.Functional(linear(), linear())
+    estimator = sf.Replayed(plain, 2, own=own, alone=plain)
     assert isinstance(algorithm, sf.Online)
     assert jax.tree.structure(algorithm.estimator) == jax.tree.structure(estimator)
     assert algorithm.project is project
@@ -56,6 +57,25 @@ def test_a_network_is_corrected_and_does_not_run_away(key):
     pair = sf.Network.from_pair(lambda key, x: jnp.zeros(2), lambda params, x: params @ x, optax.sgd(0.1), 1)
     with pytest.raises(ValueError, match="smooth_fbo needs an inner function that is solved in every round"):
         sf.smooth_fbo(problem, pair)
+
+
+def test_an_inner_relation_that_moves_within_the_window(key):
+    """The sign of the inner relation flips every ten rounds, the answer stays: the window must get shorter. With all
+    of its twenty rounds λ ends farther away than where it began."""
+
+    def source(round, key):
+        keys = jax.random.split(key, 4)
+        x, sign = jax.random.normal(keys[0], (2, 20, 3)), jnp.where((round // 10) % 2 == 0, 1.0, -1.0)
+        noise = 0.5 * jax.random.normal(keys[1], (20, 3))
+        y = sign * x[1] @ jnp.array([1.0, -1.0, 0.5]) + 0.5 * jax.random.normal(keys[2], (20,))
+        return sf.Data(sf.Samples(x[0], sign * x[0] + noise), sf.Samples(x[1], y))
+
+    problem = sf.Problem(lambda outer, v, x, y: jnp.sum((v - y) ** 2), lambda outer, v, x, y: (v @ outer - y) ** 2)
+    algorithm = sf.smooth_fbo(problem, sf.Linear(lambda x: x, prediction=jnp.zeros(3), ridge=1e-4))
+    final, outer = sf.run(algorithm, source, jnp.zeros(3), rounds=200, key=key, record=lambda state, info: info.outer)
+    errors = np.sum((np.asarray(outer) - np.array([1.0, -1.0, 0.5])) ** 2, axis=1)
+    assert final.learner.estimator.span.span < 8
+    assert errors[100:].mean() < 0.1, errors[100:].mean()
 
 
 def test_a_round_need_not_determine_the_inner_function(key):

@@ -12,7 +12,7 @@ from problems import RIDGE_PROBLEM, linear, marked, ridge_data
 from reference import Ridge, features, outer_loss
 
 import smoothfbo as sf
-from smoothfbo.hypergradients import change
+from smoothfbo.hypergradients import change, span
 
 RIDGES = [Ridge.draw(seed) for seed in range(9)]
 DATA = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(ridge_data(ridge) for ridge in RIDGES))
@@ -112,6 +112,65 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
         np.testing.assert_allclose(predicted, features(x) @ thetas[chosen[-1]], rtol=1e-9)
         np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
     assert chosen == [0, 1]
+
+
+def cosine(one, other):
+    return one @ other / (np.linalg.norm(one) * np.linalg.norm(other))
+
+
+@pytest.mark.parametrize("mean", [0.2, -0.2])
+def test_the_span_is_that_of_the_formula(mean, key):
+    """How many rounds are used, by NumPy: from gradients of each round alone, of half of the window and of all."""
+    plain = sf.Functional(linear(), linear())
+    estimator = sf.Replayed(plain, 6, own=own_estimator(), alone=plain)
+    outer = np.array([0.3, -0.2, 0.1])
+    call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
+    ridges = [dataclasses.replace(ridge, y_in=ridge.y_in * (-1) ** (t // 2)) for t, ridge in enumerate(RIDGES)]
+    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(ridges[0]), key)
+    length, before, lengths = 3.4, None, []
+    square, first = 0.1, mean  # as if the newer half had led, or the whole
+    told = {"span": length, "lead": mean, "square": square}
+    state = state._replace(span=state.span._replace(**{name: jnp.asarray(value) for name, value in told.items()}))
+    for t, newest in enumerate(ridges):
+        used = min(t + 1, round(length))
+
+        def judge(rounds, t=t, newest=newest):
+            window = joined([ridges[t - i % rounds] for i in range(6)])
+            return dataclasses.replace(window, x_out=newest.x_out, y_out=newest.y_out).hypergradient(outer)
+
+        half, whole, alone = judge(max(used // 2, 1)), judge(used), newest.hypergradient(outer)
+        estimate, state = call(state, ridge_data(newest))
+        np.testing.assert_allclose(estimate.candidates[0], whole, rtol=1e-8)
+        lead = 0.0 if before is None else cosine(alone, before[0]) - cosine(alone, before[1])
+        mean, square = 0.9 * mean + 0.1 * lead, 0.9 * square + 0.1 * lead**2
+        is_clear = mean > 1.5 * np.sqrt(square / 19)
+        length = min(max(length * np.exp(-0.2 * mean if is_clear else 0.005), 1.0), 6.0)
+        before = half, whole
+        lengths.append(length)
+        np.testing.assert_allclose(state.span.span, length, rtol=1e-8)
+    assert (np.diff(lengths) < 0).all() == (first > 0)
+
+
+def test_which_rounds_determine_a_fit():
+    """d (Σ c)²/Σ c² predictions that count, with c the weights of the samples, against 1.25 parameters."""
+    problem = sf.Problem(lambda outer, v, x, y: y * jnp.sum((v - outer) ** 2), lambda outer, v, x, y: jnp.sum(v**2))
+    weights = np.array([1.0, 2.0, 0.5, 3.0, 0.0])
+    counted = 2 * weights.sum() ** 2 / (weights**2).sum()
+    values, x = jnp.ones((5, 2)), jnp.zeros((5, 1))
+    for samples in (
+        sf.Samples(x, jnp.asarray(weights)),
+        sf.Samples(x, jnp.ones(5), jnp.asarray(weights)),  # the same as weights of the samples
+    ):
+        for parameters, expected in ((int(counted / 1.25), True), (int(counted / 1.25) + 1, False)):
+            found = span.determines_fit(problem, jnp.zeros(()), values, samples, parameters)
+            assert bool(found) is expected
+    softmax = sf.Problem(
+        lambda outer, v, x, y: outer * optax.softmax_cross_entropy_with_integer_labels(v, y), problem.outer_loss
+    )
+    labels = sf.Samples(x, jnp.zeros(5, int))
+    assert span.determines_fit(softmax, jnp.ones(()), values, labels, 8)
+    assert not span.determines_fit(softmax, jnp.ones(()), values, labels, 9)
+    assert not span.determines_fit(softmax, jnp.zeros(()), values, labels, 1)  # nothing counts
 
 
 def page(gains, counts):

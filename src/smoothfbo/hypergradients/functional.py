@@ -118,6 +118,11 @@ class Functional(AbstractInnerEstimator):
             return data
         return map_samples(self.inner.featured, data)
 
+    def parameters(self, state: FunctionalState) -> int:
+        """How many numbers are fitted in a round: those of the correction, where it has any, else of ĥ."""
+        fitted = jax.tree.leaves(getattr(state.correction, "params", state.correction))
+        return sum(leaf.size for leaf in fitted or jax.tree.leaves(state.inner.params))
+
     def predictor(self, state: FunctionalState) -> Callable[[PyTree], PyTree]:
         return self.correction.predictor(self.inner.bind(state.inner.params), state.correction)
 

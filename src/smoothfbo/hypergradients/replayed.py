@@ -15,7 +15,9 @@ from smoothfbo.batching import batched
 from smoothfbo.compiled import Static, split
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate, keep_finite
 from smoothfbo.hypergradients.change import ChangeState, no_change, watch
+from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.hypergradients.span import SpanState, determines_fit, learn_span, whole_window
 from smoothfbo.samples import Data
 
 MEMORY = 0.9  # share of the old mean in the running mean of outer losses
@@ -31,6 +33,7 @@ class ReplayState(NamedTuple):
     rounds: Int[Array, ""]  # that the window has: at most w, and fewer after a change
     losses: Float[Array, "2"] | None  # running means of the outer loss of window and own on data not yet seen
     change: ChangeState | None
+    span: SpanState | None  # how many of the rounds are used
 
     @property
     def inner(self) -> Any:
@@ -61,6 +64,16 @@ class Replayed(AbstractEstimator):
     running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + z_t − 3) > 6), the window keeps
     the rounds since S left 0, and grows again. A steady drift is no change: the mean of G_t has it.
 
+    **With `alone`**, too, the window learns how many rounds to use (`hypergradients.span`). A third estimator forms the
+    hypergradient of each round from that round alone, ĝ_t; it owes nothing to the rounds before. Where the newer half
+    of the n rounds in use agrees better with it than all of them, clearly and over ten rounds or so, n falls; else it
+    grows slowly, up to w. With ℓ̄ the mean of ℓ_t = cos(ĝ_t, g_{t−1}^{n/2}) − cos(ĝ_t, g_{t−1}^n) and s its error,
+
+        log n ← log n − 0.2 ℓ̄   where ℓ̄ > 1.5 s,     log n + 0.005   elsewhere.
+
+    So a relation that moves within the window is no longer averaged. A round with hardly more predictions than fitted
+    parameters cannot tell, and leaves n as it is.
+
     Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
     ten rounds or so, each time on outer samples that it had not seen.
 
@@ -69,29 +82,42 @@ class Replayed(AbstractEstimator):
     - `estimator`: any estimator that takes `Data`: `Functional`, `Implicit`, `Unrolled`, …
     - `window`: w ≥ 1. With w = 1 and without `own` the estimator sees what it sees without replay.
     - `own`: None, or an estimator with the same warm state as `estimator`, for the newest round.
+    - `alone`: None, or a `Functional` with the same warm state and without damping; with `own` only. For a `Linear` it
+      is `estimator` itself.
 
     All rounds must have the same shapes: `pad` ragged ones to one size. Losses in the trace are those of the function
     that predicts, on the data of the round alone; residuals are the window's.
 
     Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones
     for inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with
-    `own` another adjoint, and a call on the data of one round. Before w rounds have been seen, those that have been are
+    `own` another adjoint, and a call on the data of one round; with `alone` a call on those of one round and on
+    half of the window. Before w rounds have been seen, those that have been are
     repeated. A round with values that are not finite is skipped and not kept. Where the losses change from round to
     round (`Round.problem`), old data are judged by the newest ones.
     """
 
     estimator: AbstractEstimator
     own: AbstractEstimator | None
+    alone: Functional | None
     window: int = eqx.field(static=True)
 
-    def __init__(self, estimator: AbstractEstimator, window: int, *, own: AbstractEstimator | None = None):
+    def __init__(
+        self,
+        estimator: AbstractEstimator,
+        window: int,
+        *,
+        own: AbstractEstimator | None = None,
+        alone: Functional | None = None,
+    ):
         checks.require_integer(window, "window", 1)
         for name, each in {"estimator": estimator, "own": own}.items():
             if each is None and name == "own":
                 continue
             if not isinstance(each, AbstractEstimator) or isinstance(each, (Oracle, Replayed)):
                 raise TypeError(f"{name} must be one such as Functional(...), got {type(each).__name__}.")
-        self.estimator, self.window, self.own = estimator, window, own
+        if alone is not None and (own is None or not isinstance(alone, Functional)):
+            raise TypeError(f"alone must be a Functional(...) beside own, got {type(alone).__name__}.")
+        self.estimator, self.window, self.own, self.alone = estimator, window, own, alone
 
     @property
     def inner(self) -> Any:
@@ -102,17 +128,25 @@ class Replayed(AbstractEstimator):
         if not isinstance(data, Data):
             raise TypeError(f"Replayed keeps the samples of a smoothfbo.Data, got a {type(data).__name__}.")
         first = self.estimator.init(problem, outer, data, key)
-        own = None
-        if self.own is not None:
-            own = self.own.init(problem, outer, data, key)
-            if not checks.same_shapes(own, first):
-                raise ValueError(
-                    "own begins where the estimator ends, so it needs the same functions with the same parameters: "
-                    f"the estimator has {checks.describe(first)}, own has {checks.describe(own)}."
-                )
+        own = self._same(first, "own", self.own, problem, outer, data, key)
+        self._same(first, "alone", self.alone, problem, outer, data, key)
         history = _empty(*split(self.estimator), data, self.window)
         losses, change = (None, None) if own is None else (jnp.zeros(2), no_change())
-        return ReplayState(first, own, history, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), losses, change)
+        span = None if self.alone is None else whole_window(self.window, outer)
+        none = jnp.zeros((), jnp.int32)
+        return ReplayState(first, own, history, none, none, losses, change, span)
+
+    def _same(self, first: PyTree, name: str, estimator: AbstractEstimator | None, *arguments: Any) -> PyTree | None:
+        """The first state of another estimator, which must have the form of that of the window's."""
+        if estimator is None or estimator is self.estimator:
+            return None if estimator is None else first
+        state = estimator.init(*arguments)
+        if not checks.same_shapes(state, first):
+            raise ValueError(
+                f"{name} begins where the estimator ends, so it needs the same functions with the same parameters: "
+                f"the estimator has {checks.describe(first)}, {name} has {checks.describe(state)}."
+            )
+        return state
 
     def __call__(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
@@ -128,12 +162,13 @@ class Replayed(AbstractEstimator):
         history = jax.tree.map(
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
-        replayed = _last(history, prepared, self.window, slot, state.rounds)
         rounds = jnp.minimum(state.rounds + 1, self.window)
-        own = losses = change = None
+        used = rounds if state.span is None else state.span.rounds(rounds)
+        replayed = _last(history, prepared, self.window, slot, used)
+        own = losses = change = span = None
         if self.own is not None:
             # The judge begins where the window's fits begin, with the same key: what they share is done once.
-            fresh = prepared if self.estimator.paired else Data(replayed.inner, prepared.outer)
+            fresh = self._fresh(replayed, prepared)
             estimate, window, judge = self.estimator.judged(problem, outer, state.window, replayed, fresh, key)
             refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
             estimate = estimate._replace(
@@ -142,6 +177,14 @@ class Replayed(AbstractEstimator):
                 implicit=refined.implicit,
                 candidates=(judge, refined.gradient),
             )
+            if self.alone is not None:
+                assert state.span is not None
+                newer = _last(history, prepared, self.window, slot, jnp.maximum(used // 2, 1))
+                half, _ = self.alone(problem, outer, window, self._fresh(newer, prepared), key)
+                single, fitted = self.alone(problem, outer, window, prepared, jax.random.fold_in(key, 2))
+                values = batched(self.alone.predictor(window))(data.inner.x)
+                counts = determines_fit(problem, outer, values, data.inner, self.alone.parameters(fitted))
+                span = learn_span(state.span, self.window, single.gradient, half.gradient, judge, counts)
             assert state.change is not None
             gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)
             verdict, change = watch(state.change, gain, rounds == self.window)
@@ -150,14 +193,14 @@ class Replayed(AbstractEstimator):
             estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         usable = all_finite(prepared)
         # After a round that is not usable the next one takes the same slot.
-        slot, rounds, change = jax.tree.map(
+        slot, rounds, change, span = jax.tree.map(
             lambda new, old: jnp.where(usable, new, old),
-            ((slot + 1) % self.window, rounds, change),
-            (slot, state.rounds, state.change),
+            ((slot + 1) % self.window, rounds, change, span),
+            (slot, state.rounds, state.change, state.span),
         )
         if state.losses is not None:
             losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
-        following = ReplayState(window, own, history, slot, rounds, losses, change)
+        following = ReplayState(window, own, history, slot, rounds, losses, change, span)
         # The losses are those on the data of this round alone, as with every other estimator.
         predict = batched(self.predictor(following))
         estimate = estimate._replace(
@@ -166,10 +209,16 @@ class Replayed(AbstractEstimator):
         )
         return estimate, following
 
+    def _fresh(self, window: Data, newest: Data) -> Data:
+        """The inner samples of a window beside the outer samples of the newest round."""
+        return newest if self.estimator.paired else Data(window.inner, newest.outer)
+
     def kept(self, new: ReplayState, old: ReplayState) -> ReplayState:
         """The data are finite and need not be looked at again, which would cost as much as a fit."""
-        window, own, losses = keep_finite((new.window, new.own, new.losses), (old.window, old.own, old.losses))
-        return new._replace(window=window, own=own, losses=losses)
+        window, own, losses, span = keep_finite(
+            (new.window, new.own, new.losses, new.span), (old.window, old.own, old.losses, old.span)
+        )
+        return new._replace(window=window, own=own, losses=losses, span=span)
 
     def _gain(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, ""]:
         """How much smaller the inner loss of the round is with `own`'s function than with the window's."""
@@ -226,8 +275,8 @@ def _finite(values: Array) -> Array:
 
 
 def _last(history: PyTree, newest: PyTree, window: int, slot: Int[Array, ""], rounds: Int[Array, ""]) -> PyTree:
-    """The samples of the last rounds along one axis: `slot` has the newest one's, after `rounds` that count."""
-    ages = jnp.arange(window, dtype=jnp.int32) % jnp.minimum(rounds + 1, window)
+    """The samples of the last `rounds` along one axis, again and again; `slot` has the newest one's."""
+    ages = jnp.arange(window, dtype=jnp.int32) % rounds
 
     def joined(kept: Array, newest: Array) -> Array:
         others = kept[(slot - ages[1:]) % len(kept)]
