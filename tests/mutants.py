@@ -60,7 +60,7 @@ MUTATIONS = [
     ("functions/linear.py", "return samples._replace(x=Featured(samples.x, jax.vmap(self.features)(samples.x)))", "return samples", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "kept[(slot - ages[1:]) % len(kept)]", "kept[(slot - ages[1:] - 1) % len(kept)]", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "dtype=jnp.int32) % rounds", "dtype=jnp.int32) % window", "library/test_replayed.py"),
-    ("hypergradients/replayed.py", "Data(replayed.inner, prepared.outer)", "replayed", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "Data(window.inner, newest.outer)", "window", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "newest if self.estimator.paired else Data(", "Data(", "library/test_replayed.py"),
     ("hypergradients/functional.py", "fitted.corrected.known_at(fresh), fresh, keys)", "fitted.corrected.known_at(data), data, keys)", "library/test_replayed.py"),
     ("hypergradients/functional.py", "if fresh.inner is not data.inner:", "if False:", "library/test_replayed.py"),

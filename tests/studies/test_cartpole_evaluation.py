@@ -76,6 +76,9 @@ def test_networks_are_averaged_as_functions():
     parameters = networks[counted].mean(axis=0)
     assert (actions != np.mean([values(row) for row in parameters], axis=0).argmax(axis=1)).any()
     assert (actions != each[-1].mean(axis=0).argmax(axis=1)).any()
+    votes = jax.jit(jax.vmap(evaluation.greedy(q, networks, counted, vote=True)))(jnp.asarray(observations))
+    np.testing.assert_array_equal(votes, each.mean(axis=1).argmax(axis=2).sum(axis=0) >= 2)  # two of three networks
+    assert (actions != votes).any()
 
 
 def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():

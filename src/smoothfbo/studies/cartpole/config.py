@@ -49,6 +49,9 @@ class CartPoleConfig:
     averaged: float = 0.3
     """Share of the evaluations so far, at most 50 of them, whose Q networks are averaged, as functions, for the policy
     that is evaluated; the newest networks alone are evaluated beside it. 0 evaluates only these."""
+    vote: bool = False
+    """Let the averaged networks vote: the action that most of them prefer counts, not that with the highest mean value.
+    A few networks with large values then cannot outvote the others."""
     seeds: int = 10
     """Independent runs of every setting."""
     first_seed: int = 0

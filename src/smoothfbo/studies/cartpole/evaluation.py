@@ -24,12 +24,20 @@ Policy = Callable[[Float[Array, " observation"]], Int[Array, ""]]
 
 
 def greedy(
-    q: QNetworks, networks: Float[Array, "networks critics parameters"], counted: Bool[Array, " networks"]
+    q: QNetworks,
+    networks: Float[Array, "networks critics parameters"],
+    counted: Bool[Array, " networks"],
+    vote: bool = False,
 ) -> Policy:
-    """The action with the highest mean value of the counted networks: an average of functions, not of parameters."""
+    """The action with the highest mean value of the counted networks: an average of functions, not of parameters.
+
+    With `vote` each network counts once: the action that most of them prefer, and of two such the first.
+    """
 
     def act(observation: Float[Array, " observation"]) -> Int[Array, ""]:
         values = jnp.mean(jax.vmap(q.values, in_axes=(0, None))(networks, observation), axis=1)
+        if vote:
+            values = jax.nn.one_hot(jnp.argmax(values, axis=1), values.shape[1], dtype=values.dtype)
         return jnp.argmax(jnp.sum(jnp.where(counted[:, None], values, 0), axis=0))
 
     return act

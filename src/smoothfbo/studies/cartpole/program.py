@@ -260,7 +260,7 @@ def _row(
     def evaluated(
         networks: Float[Array, "networks critics parameters"], counted: Bool[Array, " networks"]
     ) -> Evaluation:
-        return evaluate(environment, greedy(stream.q, networks, counted), last, key, config.episodes)
+        return evaluate(environment, greedy(stream.q, networks, counted, config.vote), last, key, config.episodes)
 
     evaluation = evaluated(lane.networks, counted)
     newest = evaluated(inner_parameters(state.learner.estimator)[None], jnp.ones(1, bool))

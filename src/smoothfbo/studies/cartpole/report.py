@@ -48,7 +48,7 @@ def build(folder: Path) -> Path:
             setting=(
                 f"{settings['steps']:,} steps, {seeds.nunique()} seeds ({seeds.min()} to {seeds.max()}), evaluation "
                 f"every {settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of "
-                f"that moment. {networks_evaluated(settings['averaged'])}"
+                f"that moment. {networks_evaluated(settings)}"
             ),
             lead=[next(_charts(here, environment)), ranking_table(summary)],
             sections=[
@@ -110,12 +110,14 @@ def _difference(value: dict[str, Any] | None) -> Verdict | None:
     return Verdict(estimate_text(value), kind)
 
 
-def networks_evaluated(share: float) -> str:
+def networks_evaluated(settings: dict[str, Any]) -> str:
     """Whose returns these are."""
+    share = settings["averaged"]
     if not share:
         return "Evaluated are the newest Q networks."
+    what = "the votes" if settings.get("vote") else "the mean values"
     return (
-        f"Evaluated are the mean values of the Q networks at the last {100 * share:g} % of the evaluations so far, "
+        f"Evaluated are {what} of the Q networks at the last {100 * share:g} % of the evaluations so far, "
         "and the newest networks beside them."
     )
 
@@ -317,4 +319,4 @@ def as_text(folder: Path) -> list[Any]:
             f"{group['frozen']}/{group['seeds']}",
         )  # fmt: skip
     config = store.read_json(folder / "config.json")["config"]
-    return [printed, networks_evaluated(config["averaged"])]
+    return [printed, networks_evaluated(config)]
