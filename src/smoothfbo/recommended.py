@@ -77,7 +77,8 @@ def smooth_fbo(
         of_round = inner.untrained()
     of_window = Functional(inner, adjoint, correction=correction)
     own = Functional(of_round, _damped(adjoint, damping), correction=_damped(correction, damping))
-    alone = Functional(of_round, adjoint, correction=correction) if isinstance(inner, Network) else of_window
+    # The features of a network were trained on the window: no round is independent of it, and can judge it.
+    alone = None if isinstance(inner, Network) else of_window
     estimator = Replayed(of_window, window, own=own, alone=alone)
     return Online(problem, estimator, adaptive_steps(length, candidates=2), project)
 
