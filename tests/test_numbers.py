@@ -84,10 +84,7 @@ def test_what_the_arena_says_of_the_recommended_method():
     for row in stored("arena_full")["correlations"]:
         assert f"{row['spearman_gap']['mean']:.2f} ({row['problem']})".replace("-", "−") in page
     runs = stored("arena_full")["runs"]
-    assert f"$ {runs['full']['command']} " in page
-    run = runs["full"]["timed"]
-    assert f"(commit {run['commit'][:7]}) took {run['wall_seconds'] / 60:.0f} minutes" in page
-    assert f"{run['cpu_seconds'] / 60:.0f} core-minutes. That is {run['cpu_seconds'] / 120:.0f} minutes on two" in page
+    assert f"$ {runs['full']['command']}" in page
 
 
 def test_what_the_readme_says_of_the_arena():
