@@ -37,13 +37,15 @@ def smooth_fbo(
 
     It is a composition of the library's parts, and can be taken apart:
 
+        of_window = Functional(inner, adjoint)
         own = Functional(inner.damped(0.2), adjoint.damped(0.2))
-        Online(problem, Replayed(Functional(inner, adjoint), 20, own=own), adaptive_steps(candidates=2), project)
+        replayed = Replayed(of_window, 20, own=own, alone=of_window)
+        Online(problem, replayed, adaptive_steps(candidates=2), project)
 
-    In every round inner and adjoint function are fitted at the current λ on the data of the last 20 rounds. This is the
-    prior of a second fit, on the round's own data, from which the hypergradient is formed. λ moves along it and along
-    the gradient of the round's outer samples, by lengths that are learnt from what the new round says about the last
-    move (see `adaptive_steps`). So the newest round has its full weight, and the noise of few samples does not: the fit
+    In every round inner and adjoint function are fitted at the current λ on the data of the last rounds: 20 at most, and
+    fewer where the problem moves within them (see `Replayed`). This is the prior of a second fit, on the round's own
+    data, from which the hypergradient is formed. λ moves along it and along the gradient of the round's outer samples,
+    by lengths that are learnt from what the new round says about the last moves (see `adaptive_steps`). So the newest round has its full weight, and the noise of few samples does not: the fit
     is damped towards what many rounds have in common.
 
     The paper's SmoothFBO is another composition, `optax.chain(window_average(w), optax.sgd(α))` after `Functional`. It
@@ -56,8 +58,10 @@ def smooth_fbo(
       the last layer is solved in every round, as correction and as adjoint: trained by a few steps alone, ĥ lags behind
       λ, the gradient still points where the last move went, and the steps grow without end.
     - `adjoint`, `correction`: as in `Functional`. None takes `inner` itself for a `Linear`, the last layer for an MLP.
-    - `window`: rounds that are kept and fitted together. Memory: their data. Time: one call of `Functional` on all of
-      them, one more adjoint, and one call on the round's own data. A `Network` is trained once a round.
+    - `window`: rounds that are kept, so the most that are fitted together; how many are used is learnt. Memory: their
+      data. Time: a call of `Functional` on all of them, one more adjoint, and a call on the round's own data; to learn
+      how many to use, also a call on half the window, repeated to its full size, and one on the round. A `Network` is
+      trained once a round.
     - `damping`: how much of the window's fit enters that of the round (see `Linear`).
     - `length`: how far a coordinate of λ moves in the first round (times the scale of λ_0, where that is above 1). The
       result hardly depends on it.

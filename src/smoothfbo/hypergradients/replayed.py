@@ -90,10 +90,10 @@ class Replayed(AbstractEstimator):
 
     Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones
     for inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with
-    `own` another adjoint, and a call on the data of one round; with `alone` a call on those of one round and on
-    half of the window. Before w rounds have been seen, those that have been are
-    repeated. A round with values that are not finite is skipped and not kept. Where the losses change from round to
-    round (`Round.problem`), old data are judged by the newest ones.
+    `own` another adjoint, and a call on the data of one round; with `alone` a call on those of one round, and one on
+    the newer half. Where fewer than w rounds are used, they are repeated up to w: shapes stay, and so does the time. A
+    round with values that are not finite is skipped and not kept. Where the losses change from round to round
+    (`Round.problem`), old data are judged by the newest ones.
     """
 
     estimator: AbstractEstimator
