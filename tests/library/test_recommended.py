@@ -38,7 +38,9 @@ def test_it_is_a_composition_of_the_parts(key):
     estimator = sf.Replayed(plain, 2, own=own, alone=plain)
     assert isinstance(algorithm, sf.Online)
     assert jax.tree.structure(algorithm.estimator) == jax.tree.structure(estimator)
+    assert eqx.tree_equal(algorithm.estimator, estimator)
     assert algorithm.project is project
+    np.testing.assert_allclose(algorithm.optimiser.init(jnp.zeros(3)).lengths.sum(), 0.1)
 
 
 def test_a_network_is_corrected_and_does_not_run_away(key):

@@ -151,6 +151,20 @@ def test_the_span_is_that_of_the_formula(mean, key):
     assert (np.diff(lengths) < 0).all() == (first > 0)
 
 
+def test_a_span_has_bounds_and_some_rounds_leave_it():
+    """Those that do not count, and those whose own gradient is not finite or too large to be squared."""
+    one, other = jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])
+    learn = jax.jit(lambda state, alone, counts: span.learn_span(state, 6, alone, one, other, counts))
+    state = learn(span.whole_window(6, one), one, jnp.asarray(True))
+    assert state.span == 6  # no lead yet, and no more rounds
+    for alone, counts in ((one, False), (jnp.nan * one, True), (1e200 * one, True)):
+        after = learn(state, alone, jnp.asarray(counts))
+        np.testing.assert_array_equal(after[:3], state[:3])
+    for _ in range(30):
+        state = learn(state, one, jnp.asarray(True))
+    assert state.span == 1
+
+
 def test_which_rounds_determine_a_fit():
     """d (Σ c)²/Σ c² predictions that count, with c the weights of the samples, against 1.25 parameters."""
     problem = sf.Problem(lambda outer, v, x, y: y * jnp.sum((v - outer) ** 2), lambda outer, v, x, y: jnp.sum(v**2))

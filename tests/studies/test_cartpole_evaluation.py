@@ -1,6 +1,7 @@
 """Evaluations of policies."""
 
 from dataclasses import replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ from cartpole_reference import compiled, newest, whole_run
 
 from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.harness.methods import find
-from smoothfbo.studies.cartpole import evaluation, soft_q
+from smoothfbo.studies.cartpole import evaluation, report, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
 from smoothfbo.studies.cartpole.replay import inner_parameters
@@ -95,12 +96,12 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
     advance = compiled(program.advance)
     generator = jax.random.key(4)
 
-    @jax.jit
-    def judge(time, networks):
+    @partial(jax.jit, static_argnums=2)
+    def judge(time, networks, vote=False):
         def one(numbers, networks):
             stream = cartpole.replay(config, find("vep"), numbers)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
-            policy = evaluation.greedy(stream.q, networks, jnp.ones(len(networks), bool))
+            policy = evaluation.greedy(stream.q, networks, jnp.ones(len(networks), bool), vote)
             return evaluation.evaluate(stream.environment, policy, time, key, 2)
 
         return jax.vmap(one)(program.numbers, networks)
@@ -131,3 +132,10 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
     # The comparison says something: the two policies differ in every figure.
     for one, other in zip(alone, together, strict=True):
         assert all((a != b).any() for a, b in zip(one, other, strict=True))
+    (voting,) = cartpole.programs(replace(config, vote=True))
+    _, rows = compiled(voting.advance)(program.numbers, before._replace(networks=earlier))
+    votes = judge(time, np.asarray(after.networks)[:, places], True)
+    np.testing.assert_allclose(rows["return_mean"][:, 0], votes.returns.mean(-1), rtol=1e-12)
+    assert (votes.returns != together[-1].returns).any()
+    for name, vote in (("the votes", True), ("the mean values", False)):
+        assert f"Evaluated are {name} of the Q networks" in report.networks_evaluated({"averaged": 0.5, "vote": vote})
