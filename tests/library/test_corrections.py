@@ -118,6 +118,13 @@ def test_fitted_correction_starts_where_the_last_round_ended(key):
     np.testing.assert_allclose(state.correction.params, second, rtol=1e-12)
 
 
+def test_fitted_parameters_are_those_of_the_correction_where_it_has_any(key):
+    data, wider = ridge_data(Ridge.draw(0)), sf.Linear(lambda x: jnp.ones(5))
+    for correction, expected in ((None, 3), (sf.FittedCorrection(wider), 5)):
+        estimator = sf.Functional(untrained(), linear(), correction=correction)
+        assert estimator.parameters(estimator.init(RIDGE_PROBLEM, jnp.zeros(3), data, key)) == expected
+
+
 def test_what_cannot_be_corrected_is_refused(key, as_users_call):
     data = ridge_data(Ridge.draw(0))
     with pytest.raises(TypeError, match=r"correction must be a PointwiseCorrection\(\), .* got a str"):
