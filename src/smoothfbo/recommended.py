@@ -42,11 +42,12 @@ def smooth_fbo(
         replayed = Replayed(of_window, 20, own=own, alone=of_window)
         Online(problem, replayed, adaptive_steps(candidates=2), project)
 
-    In every round inner and adjoint function are fitted at the current λ on the data of the last rounds: 20 at most, and
-    fewer where the problem moves within them (see `Replayed`). This is the prior of a second fit, on the round's own
-    data, from which the hypergradient is formed. λ moves along it and along the gradient of the round's outer samples,
-    by lengths that are learnt from what the new round says about the last moves (see `adaptive_steps`). So the newest round has its full weight, and the noise of few samples does not: the fit
-    is damped towards what many rounds have in common.
+    In every round inner and adjoint function are fitted at the current λ on the data of the last rounds: 20 at most,
+    and fewer where the problem moves within them (see `Replayed`). This is the prior of a second fit, on the round's
+    own data, from which the hypergradient is formed. λ moves along it and along the gradient of the round's outer
+    samples, by lengths that are learnt from what the new round says about the last moves (see `adaptive_steps`). So the
+    newest round has its full weight, and the noise of few samples does not: the fit is damped towards what many rounds
+    have in common.
 
     The paper's SmoothFBO is another composition, `optax.chain(window_average(w), optax.sgd(α))` after `Functional`. It
     averages stored gradients, which delays them; see `Replayed`.
