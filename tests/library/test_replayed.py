@@ -152,13 +152,22 @@ def test_the_span_is_that_of_the_formula(mean, key):
 
 
 def test_a_span_has_bounds_and_some_rounds_leave_it():
-    """Those that do not count, and those whose own gradient is not finite or too large to be squared."""
+    """Those that do not count, and those with gradients that are not finite or too large to be squared."""
     one, other = jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])
     learn = jax.jit(lambda state, alone, counts: span.learn_span(state, 6, alone, one, other, counts))
-    state = learn(span.whole_window(6, one), one, jnp.asarray(True))
-    assert state.span == 6  # no lead yet, and no more rounds
-    for alone, counts in ((one, False), (jnp.nan * one, True), (1e200 * one, True)):
-        after = learn(state, alone, jnp.asarray(counts))
+    state = span.whole_window(6, one)
+    for expected in (0.0, 0.1):
+        state = learn(state, one, jnp.asarray(True))
+        np.testing.assert_allclose(state.lead, expected)
+        assert state.span == 6  # no clear lead yet, and no more rounds
+    unlike = state._replace(half=1e200 * one), state._replace(whole=jnp.nan * other)
+    for before, alone, counts in (
+        (state, one, False),
+        (state, jnp.nan * one, True),
+        (state, 1e200 * one, True),
+        *((each, one, True) for each in unlike),
+    ):
+        after = learn(before, alone, jnp.asarray(counts))
         np.testing.assert_array_equal(after[:3], state[:3])
     for _ in range(30):
         state = learn(state, one, jnp.asarray(True))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from smoothfbo.algebra import all_finite, cosine, inner_product
+from smoothfbo.algebra import cosine, inner_product, squared_norm
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Samples
 
@@ -51,11 +51,12 @@ def learn_span(
 
     ĝ_t is the gradient of round t `alone`, which owes nothing to the rounds before. Where the problem moves within
     the window, the gradient of the newer half of it is closer to that of the next round; where it does not, that of
-    the whole window has less noise. A round that does not count, or whose own gradient is not finite, leaves n and ℓ̄.
+    the whole window has less noise. A round that does not count, or whose gradients are not finite, leaves n and ℓ̄.
     """
     number = state.span.dtype
     new = (cosine(alone, state.half) - cosine(alone, state.whole)).astype(number)
-    usable = counts & all_finite((alone, new))  # the cosine of what is not finite may be 0
+    # The cosine of what is not finite, or too large to be squared, would be 0, which is a verdict, too.
+    usable = counts & jnp.isfinite(squared_norm((alone, state.half, state.whole)))
     lead, square = (MEMORY * old + (1 - MEMORY) * each for old, each in ((state.lead, new), (state.square, new**2)))
     error = jnp.sqrt(square * (1 - MEMORY) / (1 + MEMORY))  # of a running mean of independent numbers
     change = jnp.where(lead > SURE * error, -SHORTER * lead, LONGER)
