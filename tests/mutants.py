@@ -55,7 +55,6 @@ MUTATIONS = [
     ("hypergradients/span.py", "jnp.exp(change), 1, window)", "jnp.exp(change), 1, 2 * window)", "library/test_replayed.py"),
     ("hypergradients/span.py", "jnp.exp(change), 1, window)", "jnp.exp(change), 0, window)", "library/test_replayed.py"),
     ("hypergradients/span.py", "size * jnp.sum(weights)", "jnp.sum(weights)", "library/test_replayed.py"),
-    ("hypergradients/span.py", "(squares > 0) & (counted", "(counted", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "rounds if state.span is None else state.span.rounds(rounds)", "rounds", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "self.alone(problem, outer, window, prepared, ", "self.own(problem, outer, window, prepared, ", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "self.alone(problem, outer, window, self._fresh(newer, prepared), key)", "self.alone(problem, outer, window, newer, key)", "library/test_replayed.py"),

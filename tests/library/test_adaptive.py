@@ -153,6 +153,8 @@ def test_skipped_rounds_change_nothing():
     gradients[20] = 0
     path, _ = moved(gradients, np.zeros(4))
     np.testing.assert_array_equal(path[21], path[20])
+    before, after = (moved(gradients[:rounds], np.zeros(4))[1].lengths for rounds in (20, 22))
+    np.testing.assert_array_equal(after, before)
     without, _ = moved(np.delete(gradients, 20, axis=0), np.zeros(4))
     np.testing.assert_allclose(path[:21], without[:21])
     assert np.isfinite(path).all()
