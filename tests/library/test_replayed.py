@@ -127,7 +127,7 @@ def test_the_span_is_that_of_the_formula(mean, key):
     call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
     ridges = [dataclasses.replace(ridge, y_in=ridge.y_in * (-1) ** (t // 2)) for t, ridge in enumerate(RIDGES)]
     state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(ridges[0]), key)
-    length, before, lengths = 3.4, None, []
+    length, before, lengths = 4.4, None, []
     square, first = 0.1, mean  # as if the newer half had led, or the whole
     told = {"span": length, "lead": mean, "square": square}
     state = state._replace(span=state.span._replace(**{name: jnp.asarray(value) for name, value in told.items()}))
