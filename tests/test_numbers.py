@@ -3,6 +3,7 @@
 import json
 import re
 
+import pandas as pd
 import pytest
 from stored_results import DOCS, RESULTS, stored, text_of
 
@@ -121,3 +122,17 @@ def test_the_arenas_map():
     assert f"pays at {pays[0]} of {number} places of noise and speed, the recommended method at {pays[1]}." in text_of(
         "arena.md"
     )
+
+
+def test_the_votes_of_cartpole():
+    """Mean, interval (cut at the largest return) and minimum of every row, and of the newest networks."""
+    lanes, page = pd.read_csv(DOCS / "results" / "cartpole_vote_lanes.csv"), text_of("studies/cartpole.md")
+    for (method, environment), each in lanes.groupby(["method", "environment"]):
+        cells = []
+        for name, digits in (("final_return", 1), ("newest_return", 0)):
+            values = each[name]
+            half = 1.96 * values.std() / len(values) ** 0.5
+            low, high = values.mean() - half, min(values.mean() + half, 500)
+            cells += [f"{values.mean():.{digits}f} [{low:.0f}, {high:.0f}]", f"{values.min():.1f}"]
+        label = {"vep": "VEP", "smooth-corrected-fbo": "SmoothFBO, corrected"}[method]
+        assert f"| {label} | {environment} | {' | '.join(cells)} |" in page
