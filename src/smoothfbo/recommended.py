@@ -59,10 +59,10 @@ def smooth_fbo(
       the last layer is solved in every round, as correction and as adjoint: trained by a few steps alone, ĥ lags behind
       λ, the gradient still points where the last move went, and the steps grow without end.
     - `adjoint`, `correction`: as in `Functional`. None takes `inner` itself for a `Linear`, the last layer for an MLP.
-    - `window`: rounds that are kept, so the most that are fitted together; how many are used is learnt. Memory: their
-      data. Time: a call of `Functional` on all of them, one more adjoint, and a call on the round's own data; to learn
-      how many to use, also a call on half the window, repeated to its full size, and one on the round. A `Network` is
-      trained once a round.
+    - `window`: rounds that are kept, so the most that are fitted together; with a `Linear`, how many are used is
+      learnt. Memory: their data. Time: a call of `Functional` on all of them, one more adjoint, and a call on the
+      round's own data; to learn how many to use, also a call on half the window, repeated to its full size, and one on
+      the round. A `Network` is trained once a round.
     - `damping`: how much of the window's fit enters that of the round (see `Linear`).
     - `length`: how far a coordinate of λ moves in the first round (times the scale of λ_0, where that is above 1). The
       result hardly depends on it.
