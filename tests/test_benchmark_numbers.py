@@ -121,3 +121,16 @@ def test_two_cores():
     one, two = (f"{min(each):,.0f} to {max(each):,.0f}" for each in speeds)
     line = with_range(ratio("cartpole", "a step with w = 1,000"), 3)
     assert not missing("studies/cartpole.md", f"FBO {one} steps per second", two, line)
+
+
+def test_the_recommended_method_on_the_regression():
+    page = (DOCS / "studies" / "regression.md").read_text()
+    for case in stored("recommended_regression")["cases"]:
+        name = {"per_lag": "weight per lag", "decay": "decay"}[case["weights"]]
+        drift = {"smooth": "sinusoidal", "jumps": "jumps"}[case["drift"]]
+        values = [f"{case[method]['excess']:.3g}" for method in ("recommended", "fbo", "exact")]
+        ratios = [
+            f"{ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+            for ratio in (case["to_fbo"], case["to_exact"])
+        ]
+        assert f"| {name}, {drift} | {' | '.join(values + ratios)} |" in page
