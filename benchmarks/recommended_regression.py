@@ -85,13 +85,13 @@ def main() -> None:
     from benchmarks import measure
     from smoothfbo.testbeds.regression import decay, per_lag
 
-    cases = []
+    commit, cases = measure.commit(), []  # of what runs now: files may change while it does
     for weighting in (per_lag, decay):
         for drift in DRIFTS:
             cases.append(case(weighting, drift))
             print(json.dumps({name: value for name, value in cases[-1].items() if name not in RATES}), flush=True)
     stored = {
-        "command": "python -m benchmarks.recommended_regression", "commit": measure.commit(),
+        "command": "python -m benchmarks.recommended_regression", "commit": commit,
         "device": jax.devices()[0].device_kind, "seeds": SEEDS, "rounds": ROUNDS, "cases": cases,
     }  # fmt: skip
     with open(out, "w") as file:
