@@ -1,6 +1,7 @@
 """Keeps the result of a whole run of the arena, and writes its part of docs/arena.md: python docs/store_arena.py RUN
 
-The file is docs/results/arena_full.json. Numbers of the page are made here, the sentences around them by hand.
+The file is docs/results/arena_full.json. Numbers of the page are made here, the sentences around them by hand. With
+another name, python docs/store_arena.py RUN repeated, only docs/results/arena_repeated.json is written.
 """
 
 import json
@@ -22,7 +23,7 @@ ORDER = ("sources", "regression", "decay", "instruments", "support", "families",
 BEGIN, END = "<!-- from results/arena_full.json: begin -->", "<!-- end -->"
 
 
-def content(folder: Path) -> dict[str, Any]:
+def content(folder: Path, name: str) -> dict[str, Any]:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     lanes, cost = pd.read_parquet(folder / "lanes.parquet"), relative_costs(folder, summary)
@@ -39,7 +40,7 @@ def content(folder: Path) -> dict[str, Any]:
         for method in standings(summary)
     ]
     run = described(folder) | {key: config[key] for key in ("wall_seconds", "cpu_seconds") if key in config}
-    return rounded({"runs": {"full": run}, "config": config["config"], "standings": order} | summary)
+    return rounded({"runs": {name: run}, "config": config["config"], "standings": order} | summary)
 
 
 def gap(row: dict[str, Any] | None) -> str:
@@ -180,9 +181,11 @@ def lines(result: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}"
 
 
-def main(run: str) -> None:
-    result = content(Path(run))
-    (DOCS / "results" / "arena_full.json").write_text(lines(result) + "\n", encoding="utf-8")
+def main(run: str, name: str = "full") -> None:
+    result = content(Path(run), name)
+    (DOCS / "results" / f"arena_{name}.json").write_text(lines(result) + "\n", encoding="utf-8")
+    if name != "full":
+        return
     document = DOCS / "arena.md"
     text = document.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
