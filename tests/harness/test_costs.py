@@ -85,9 +85,6 @@ def test_the_paper_by_nine_processes_on_one_gpu():
 
 
 def test_workers_of_one_machine():
-    stored = RESULTS / "workers.json"
-    if not stored.exists():
-        pytest.skip("python -m benchmarks --only workers was not stored")
     for case in cases("workers", part="workers"):
         close(case["predicted"], case["seconds"])
     assert not missing(PAGE, " ".join(workers.table(measure.read("workers"))))
