@@ -28,7 +28,7 @@ from benchmarks.stream_tables import Table, development, held_out
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.specification import LEVELS, Specification
-from smoothfbo.stream.pipeline import best_reference
+from smoothfbo.stream.passes import best_reference
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import new_session
 

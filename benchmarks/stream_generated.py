@@ -7,7 +7,7 @@ import numpy as np
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.pipeline import best_reference
+from smoothfbo.stream.passes import best_reference
 from smoothfbo.stream.rows import Rows
 
 JUMPS = tuple((every, size) for every in (500, 2_000, 10_000) for size in (1.0, 5.0))

@@ -25,7 +25,8 @@ import pyarrow.csv
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
 from smoothfbo.stream.groups.pipeline import run_series
-from smoothfbo.stream.pipeline import StreamProgress, StreamResults, run_stream
+from smoothfbo.stream.passes import StreamProgress, StreamResults
+from smoothfbo.stream.pipeline import run_stream
 
 FEATURES = 4
 

@@ -17,9 +17,11 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.stream import generate
+from smoothfbo.harness.console import start_jax
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.folder import StreamFolder
-from smoothfbo.stream.pipeline import StreamProgress, run_stream
+from smoothfbo.stream.passes import StreamProgress
+from smoothfbo.stream.pipeline import run_stream
 
 
 def speed(rows: int) -> dict[str, Any]:
@@ -50,6 +52,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--out", type=Path, help="a JSON file for the figures")
     arguments = parser.parse_args()
+    start_jax(cpu_only=True)  # as the command does
     figures = speed(arguments.rows)
     print(json.dumps(figures, indent=2))
     if arguments.out is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
     from smoothfbo.hypergradients import (
         AbstractEstimator,
+        Candidates,
         ConjugateGradient,
         Estimate,
         Explicit,
@@ -51,6 +52,7 @@ __all__ = [
     "AbstractEstimator",
     "AbstractFunction",
     "AbstractSource",
+    "Candidates",
     "ConjugateGradient",
     "Data",
     "Estimate",
@@ -116,6 +118,7 @@ _HOME = {
         "functions": ("AbstractFunction", "Linear", "Network", "last_hidden"),
         "hypergradients": (
             "AbstractEstimator",
+            "Candidates",
             "ConjugateGradient",
             "Estimate",
             "Explicit",

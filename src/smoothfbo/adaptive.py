@@ -9,13 +9,14 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import cosine, norm, squared_norm
+from smoothfbo.hypergradients.base import Candidates
 from smoothfbo.types import Number
 
-SMALLEST, LARGEST = 1e-6, 1e3  # a length, relative to the scale of λ_0
+SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
 LONGEST = 0.3  # a move, relative to the size of λ
 SHARE = 0.1  # of the first length along the running mean
-TRACE = 0.5  # of the moves of the round before, in those that are judged
+TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
 
@@ -27,7 +28,7 @@ class AdaptiveState(NamedTuple):
     scale: Float[Array, ""]  # of λ_0
     lengths: Float[Array, " directions"]
     squares: Float[Array, " directions"]  # running means of the mean squares of the gradients
-    mean: PyTree  # running mean of the last candidate, not yet divided by the sum of its weights
+    mean: PyTree  # running mean of the gradient, not yet divided by the sum of its weights
     directions: tuple[PyTree, ...]  # of the last round: a candidate each, and the running mean
     moves: tuple[PyTree, ...]  # h_k: what was followed of them in the last rounds
     cosines: Float[Array, " directions"]  # running means
@@ -42,42 +43,45 @@ def adaptive_steps(
     averaging: int = 16,
     adaptation: Number = 0.02,
     memory: Number = 0.999,
+    cautious: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 
-    The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed(..., own=...)`, say. The
-    first is that of the round's own outer samples alone; call it ĝ_t. These were not there when the earlier
-    moves were made, so it can judge them:
+    The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed(..., own=...)`, say. A
+    judge ĝ_t comes with them, a gradient of samples that were not there when the earlier moves were made:
 
-        log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, h_{t,k}),     h_{t,k} = d_{t−1,k} + ½ h_{t−1,k}
+        log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, h_{t,k}),     h_{t,k} = d_{t−1,k} + 0.8 h_{t−1,k}
 
     h is how λ_t depends on ρ_k through the last moves, which later ones partly undo. So the cosine is, up to a positive
     factor, about minus the derivative of the new round's objective F_t(λ_t) in log ρ_k, and this is stochastic gradient
-    descent on what counts, the loss of the *next* round. Where the gradient still points
-    along a direction of the last move, the move was too short; where it points back, too long. Directions that are
-    mostly noise are shortened, those that lag behind a drift as well. With one candidate successive gradients become
-    uncorrelated, which is what an optimal filter does. (Rates learnt from successive gradients: Almeida, Langlois,
-    Amaral and Plakhov, 1998; Baydin et al., 2018; the trace h: Sutton, 1992.)
+    descent on what counts, the loss of the *next* round. Where the gradient still points along a direction of the last
+    moves, these were too short; where it points back, too long. Directions that are mostly noise are shortened, those
+    that lag behind a drift as well. With one candidate successive gradients become uncorrelated, which is what an
+    optimal filter does. (Rates learnt from successive gradients: Almeida, Langlois, Amaral and Plakhov, 1998; Baydin et
+    al., 2018; the trace h: Sutton, 1992.)
 
-    One more direction is the running mean of the last candidate, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
+    One more direction is the running mean of the gradient g_t, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
     (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
     delayed, as every mean of stored gradients is; its length is learnt like the others, so it is used where it helps.
 
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
     running root mean square of their entries. Moves are those that were really made, after the projection. None is
-    longer than 0.3 times ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened, and the
-    lengths with it.
+    longer than 0.3 times ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is
+    longer than that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
 
     **Arguments:**
 
     - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0), and
       less where λ has more than ten coordinates, so that the move as a whole is no longer. All coordinates share one
       length: give λ coordinates of comparable scale.
-    - `candidates`: how many gradients a round has. Without any, the gradient itself is the only one.
+    - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
     - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
       being too short or too long: with 0.3 m², where m is the mean cosine of the last five rounds or so.
     - `memory`: share of the old mean in the running mean of squares.
+    - `cautious`: whether a move that is too long shortens the lengths, too. One large gradient then makes many moves
+      shorter, which is wrong where large gradients come now and then. It keeps the lengths from growing for ever where
+      ĝ_t shares some noise with the moves that it judges, so that they look too short.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
     `window_average` in front, and give `Replayed` an estimator for the round's own data, `own`.
@@ -126,7 +130,11 @@ def adaptive_steps(
         del others
         if params is None:
             raise ValueError("adaptive_steps needs params: call update(updates, state, params), as Online does.")
-        gradients = (updates,) if candidates is None else tuple(candidates)
+        if not isinstance(candidates, Candidates | None):
+            raise TypeError(
+                f"candidates must be a smoothfbo.Candidates(directions, judge), got a {type(candidates).__name__}."
+            )
+        gradients, judge = ((updates,), updates) if candidates is None else candidates
         if len(gradients) != planned:
             raise ValueError(
                 f"adaptive_steps was made for candidates={planned}, but gets {len(gradients)} from the "
@@ -138,13 +146,12 @@ def adaptive_steps(
                 "adaptive_steps takes all candidates as the estimator gives them, so nothing may change "
                 "the gradient before it: write adaptive_steps alone, without a chain or a mask."
             )
-        own = gradients[0]
         number = state.lengths.dtype
         # A skipped round has gradients of zero; the running means must never see what is not finite.
-        usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(own) > 0)
+        usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(judge) > 0)
 
         age = state.rounds.astype(number)
-        mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, gradients[-1])
+        mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, updates)
         if is_averaged:
             weights = 1 - (1 - 1 / averaging) ** (age + 1)
             gradients = (*gradients, _scaled(mean, 1 / weights))
@@ -153,11 +160,13 @@ def adaptive_steps(
             jax.tree.map(lambda new, old: new + TRACE * old, *pair)
             for pair in zip(_made(state, params), state.moves, strict=True)
         )
-        cosines = -jnp.stack([cosine(own, move) for move in moves]).astype(number)
+        cosines = -jnp.stack([cosine(judge, move) for move in moves]).astype(number)
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
         speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
-        lengths = jnp.clip(lengths, SMALLEST * state.scale, LARGEST * state.scale)
+        root = _size(params) ** 0.5
+        longest = LONGEST * jnp.maximum(root * state.scale, norm(params)).astype(number)
+        lengths = jnp.clip(lengths, SMALLEST * state.scale, longest / root)
 
         kept = jnp.asarray(memory, number)
         means = jnp.stack([squared_norm(gradient).astype(number) / _size(gradient) for gradient in gradients])
@@ -169,10 +178,9 @@ def adaptive_steps(
 
         zeros = optax.tree.zeros_like(params)
         move = _combined(lengths, directions)
-        longest = LONGEST * jnp.maximum(state.scale * _size(params) ** 0.5, norm(params)).astype(number)
         shorter = longest / jnp.maximum(norm(move).astype(number), longest)
-        move, lengths = _scaled(move, shorter), shorter * lengths
         average = _scaled(move, -1 / jnp.sum(lengths * inverse))
+        move, lengths = _scaled(move, shorter), (shorter if cautious else 1) * lengths
         following = AdaptiveState(
             state.rounds + 1, state.scale, lengths, squares, mean, directions, moves, recent, params, average
         )

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import io
 import os
-import re
 import shlex
 import signal
 import sys
@@ -12,7 +11,7 @@ from contextlib import redirect_stderr
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from smoothfbo import __version__
-from smoothfbo.errors import UsageError
+from smoothfbo.errors import UsageError, as_flags
 
 if TYPE_CHECKING:
     from smoothfbo.harness.study import Entry
@@ -45,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it ends
         return 141
     except UsageError as error:
-        print(f"smoothfbo: {as_flags(str(error), entries)}", file=sys.stderr)
+        options = {field.name for entry in entries.values() for field in dataclasses.fields(entry.config)}
+        options |= {"out", "preset", "tensorboard", "workers", "block"}
+        print(f"smoothfbo: {as_flags(str(error), options)}", file=sys.stderr)
         return 2
 
 
@@ -82,17 +83,6 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
             raise
         command = arguments[0] + " " if arguments and arguments[0] in (*entries, *others) else ""
         raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
-
-
-def as_flags(message: str, entries: "dict[str, Entry]") -> str:
-    """Errors name an option as Python does, in backticks; here it is a flag: `outer_rate` becomes --outer-rate."""
-    options = {field.name for entry in entries.values() for field in dataclasses.fields(entry.config)}
-    options |= {"out", "preset", "tensorboard", "workers", "block"}
-
-    def flag(found: re.Match[str]) -> str:
-        return "--" + found[1].replace("_", "-") if found[1] in options else found[0]
-
-    return re.sub(r"`(\w+)`", flag, message)
 
 
 def _preset(arguments: list[str], command: str) -> str | None:

@@ -1,6 +1,7 @@
 """Errors that the user can fix."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
@@ -9,6 +10,15 @@ class UsageError(ValueError):
 
     The command line prints it, with options as flags, and exits with status 2.
     """
+
+
+def as_flags(message: str, options: Collection[str]) -> str:
+    """Errors name an option as Python does, in backticks; on the command line `outer_rate` is --outer-rate."""
+
+    def flag(found: re.Match[str]) -> str:
+        return "--" + found[1].replace("_", "-") if found[1] in options else found[0]
+
+    return re.sub(r"`(\w+)`", flag, message)
 
 
 class NotAvailable(ValueError):

@@ -102,7 +102,10 @@ class Online(eqx.Module):
 
     def round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
         """What `step` compiles."""
-        problem = self.problem if problem is None else problem
+        if problem is None:
+            problem = self.problem
+        else:
+            self.estimator.check_losses(self.problem, problem)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.round)
         estimate, warm = self.estimator(problem, state.outer, state.estimator, without_padding(data), key)
         gradient = estimate.gradient

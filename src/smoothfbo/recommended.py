@@ -39,7 +39,7 @@ def smooth_fbo(
 
         of_window = Functional(inner, adjoint)
         own = Functional(inner.damped(0.2), adjoint.damped(0.2))
-        replayed = Replayed(of_window, 20, own=own, alone=of_window)
+        replayed = Replayed(of_window, 20, own=own, learns_span=True)
         Online(problem, replayed, adaptive_steps(candidates=2), project)
 
     In every round inner and adjoint function are fitted at the current λ on the data of the last rounds: 20 at most,
@@ -83,9 +83,9 @@ def smooth_fbo(
     of_window = Functional(inner, adjoint, correction=correction)
     own = Functional(of_round, _damped(adjoint, damping), correction=_damped(correction, damping))
     # The features of a network were trained on the window: no round is independent of it, and can judge it.
-    alone = None if isinstance(inner, Network) else of_window
-    estimator = Replayed(of_window, window, own=own, alone=alone)
-    return Online(problem, estimator, adaptive_steps(length, candidates=2), project)
+    is_trained = isinstance(inner, Network)
+    estimator = Replayed(of_window, window, own=own, learns_span=not is_trained)
+    return Online(problem, estimator, adaptive_steps(length, candidates=2, cautious=is_trained), project)
 
 
 def _last_layer(module: Any) -> Linear:

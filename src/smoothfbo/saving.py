@@ -4,8 +4,8 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 import types
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,15 +38,15 @@ def save(path: str | os.PathLike[str], state: PyTree, algorithm: Any) -> None:
     }
     arrays = {str(number): _bytes(array) for number, (_, array) in enumerate(leaves.values())}
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")  # two writers do not meet
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             np.savez(file, allow_pickle=False, **{TEXT: np.asarray(json.dumps(text))}, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(target)
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -104,6 +104,8 @@ class RecordedSource(AbstractSource):
     def __init__(self, data: Any):
         is_mapped = any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data))
         self.data = data if is_mapped else checks.as_arrays(data)
+        if isinstance(data, Data):
+            _require_rounds(self.data)
         lengths = {path: jnp.shape(leaf)[:1] for path, leaf in checks.named_leaves(self.data, "data")}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise ValueError(f"All arrays of a recorded source need the same number of rounds, got {lengths}.")
@@ -134,6 +136,19 @@ class RecordedSource(AbstractSource):
             return jnp.where(round < self.rounds, value, jnp.asarray(jnp.nan, leaf.dtype))
 
         return state, Round(jax.tree.map(row, self.data))
+
+
+def _require_rounds(data: Data, name: str = "data") -> None:
+    """Raise if there is no axis over rounds before that over samples: one batch is easily taken for a recording."""
+    for part, samples in {f"{name}.inner": data.inner, f"{name}.outer": data.outer}.items():
+        forms = {path: jnp.shape(leaf) for path, leaf in checks.named_leaves(samples, part)}
+        if len({form[1:2] for form in forms.values()}) > 1 or any(len(form) < 2 for form in forms.values()):
+            raise ValueError(
+                f"Arrays of a recorded source need an axis over rounds and then one over samples, got {forms}; "
+                "for the same batch in every round pass smoothfbo.RepeatedSource(data)."
+            )
+    if data.final is not None:
+        _require_rounds(data.final, f"{name}.final")
 
 
 class IterableSource:

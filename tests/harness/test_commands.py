@@ -9,7 +9,7 @@ import pytest
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo import cli
-from smoothfbo.harness import registry
+from smoothfbo.errors import as_flags
 from smoothfbo.studies.regression.config import RegressionConfig
 
 # Three lanes: on two devices one of them has a lane of padding.
@@ -117,8 +117,7 @@ def test_an_unfinished_run_has_no_report_yet(tmp_path, capsys):
 
 
 def test_options_are_flags_on_the_command_line_alone():
-    entries = registry.entries()
-    assert cli.as_flags("`outer_rate` must be positive; see `help` and `out`.", entries) == (
+    assert as_flags("`outer_rate` must be positive; see `help` and `out`.", {"outer_rate", "out"}) == (
         "--outer-rate must be positive; see `help` and --out."
     )
     with pytest.raises(ValueError, match=r"^`outer_rate` must be positive and finite, got -1\.0\.$"):

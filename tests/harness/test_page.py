@@ -16,6 +16,26 @@ def test_names_in_charts_are_no_tags():
     assert "<" not in described
 
 
+def test_a_logarithmic_chart_shows_what_is_positive_and_names_its_few_places():
+    line = Series("one", [1, 10, 100], [0.0, 1.0, 10.0])
+    chart = as_plotly(Chart("line", "", "", "x", "y", [line], log_x=True, log_y=True))
+    assert chart["data"][0]["y"] == [None, 1.0, 10.0]  # a zero would be drawn as a fall to the bottom
+    assert chart["layout"]["xaxis"]["ticktext"] == ["1", "10", "100"]
+    assert not chart["layout"]["showlegend"]
+    linear = as_plotly(Chart("line", "", "", "x", "y", [line]))
+    assert linear["data"][0]["y"] == [0.0, 1.0, 10.0]
+    assert "ticktext" not in linear["layout"]["xaxis"]
+
+
+def test_a_band_without_its_line_is_in_the_legend_by_itself():
+    line = Series("line", [0, 1], [1.0, 2.0])
+    band = Series("band", [0, 1], [1.0, 2.0], [0.0, 1.0], [2.0, 3.0], only_band=True)
+    traces = as_plotly(Chart("line", "", "", "x", "y", [line, band]))["data"]
+    named = [trace["name"] for trace in traces if trace.get("showlegend", True)]
+    assert named == ["line", "band"]
+    assert [trace["y"] for trace in traces] == [[1.0, 2.0], [0.0, 1.0], [2.0, 3.0]]
+
+
 LINE = Series(HOSTILE, [0, 1, 2], [1.0, 10.0, 100.0], [0.0, 5.0, 90.0], [2.0, 20.0, 110.0])
 
 

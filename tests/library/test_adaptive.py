@@ -7,12 +7,13 @@ import optax
 import pytest
 
 import smoothfbo as sf
+from smoothfbo.hypergradients.base import Candidates
 from smoothfbo.testbeds import DriftingCosine
 
 ROUNDS = 40
 
 
-def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.999, averaging=16):
+def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.999, averaging=16, cautious=False):
     """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
     outer, count = np.array(start), gradients.shape[1]
     scale = max(1, np.sqrt(np.mean(outer**2)))
@@ -30,19 +31,21 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
     for t, candidates in enumerate(gradients):
         if directions is not None:
             for k in range(count):
-                moves[k] = directions[k] * made + moves[k] / 2
+                moves[k] = directions[k] * made + 0.8 * moves[k]
                 size = np.linalg.norm(candidates[0]) * np.linalg.norm(moves[k])
                 cosine = -(candidates[0] @ moves[k]) / size if size > 0 else 0.0
                 recent[k] = 0.8 * recent[k] + 0.2 * cosine
                 speed = max(adaptation, 1 / np.sqrt(1 + t), 0.3 * recent[k] ** 2)
                 lengths[k] *= np.exp(speed * cosine)
+        longest = 0.3 * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
+        lengths = np.minimum(lengths, longest / np.sqrt(outer.size))
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
-        longest = 0.3 * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
-        lengths = lengths * min(1, longest / np.linalg.norm(lengths @ directions))
-        move = lengths @ directions
-        following = project(outer + move)
-        made = np.clip((following - outer) / move, 0, 1)
+        planned = lengths @ directions
+        shorter = min(1, longest / np.linalg.norm(planned))
+        following = project(outer + shorter * planned)
+        lengths, planned = (shorter * lengths, shorter * planned) if cautious else (lengths, planned)
+        made = np.clip((following - outer) / planned, 0, 1)
         outer = following
         path.append(outer)
     return np.array(path), lengths
@@ -54,7 +57,9 @@ def moved(gradients, start, project=lambda outer: outer, **options):
 
     def one(carry, candidates):
         outer, state = carry
-        change, state = steps.update(candidates[-1], state, outer, candidates=tuple(candidates))
+        change, state = steps.update(
+            candidates[-1], state, outer, candidates=Candidates(tuple(candidates), candidates[0])
+        )
         outer = project(outer + change)
         return (outer, state), outer
 
@@ -69,10 +74,13 @@ def draw(seed=0, count=3, size=4):
     return common + generator.normal(size=(ROUNDS, count, size))
 
 
-@pytest.mark.parametrize(("count", "averaging", "length"), [(1, 1, 3e-2), (3, 1, 3e-2), (1, 16, 1.0), (3, 4, 3e-2)])
-def test_the_recursion(count, averaging, length):
+@pytest.mark.parametrize(
+    ("count", "averaging", "length", "cautious"),
+    [(1, 1, 3e-2, False), (3, 1, 3e-2, False), (1, 16, 1.0, True), (1, 16, 1.0, False), (3, 4, 3e-2, True)],
+)
+def test_the_recursion(count, averaging, length, cautious):
     gradients, start = draw(count=count), [0.1, -3.0, 2.0, 5.0]
-    options = {"averaging": averaging, "length": length}
+    options = {"averaging": averaging, "length": length, "cautious": cautious}
     expected, lengths = reference(gradients, start, lambda outer: np.maximum(outer, -3.01), **options)
     path, state = moved(gradients, start, lambda outer: jnp.maximum(outer, -3.01), **options)
     np.testing.assert_allclose(path, expected, rtol=1e-10)
@@ -221,5 +229,7 @@ def test_bad_options():
         with pytest.raises(ValueError, match=next(iter(options))):
             sf.adaptive_steps(**options)
     steps = sf.adaptive_steps()
+    with pytest.raises(TypeError, match=r"must be a smoothfbo\.Candidates\(directions, judge\), got a tuple"):
+        steps.update(jnp.ones(2), steps.init(jnp.ones(2)), jnp.ones(2), candidates=(jnp.ones(2),))
     with pytest.raises(ValueError, match="adaptive_steps needs params"):
         steps.update(jnp.ones(2), steps.init(jnp.ones(2)))

@@ -271,6 +271,9 @@ def test_bad_runs():
     uneven = recorded._replace(outer=jax.tree.map(lambda leaf: leaf[:1], recorded.outer))
     with pytest.raises(ValueError, match="All arrays of a recorded source need the same number of rounds"):
         sf.run(algorithm, uneven, jnp.zeros(3), rounds=1, key=KEY)
+    for batch in (DATA, recorded._replace(final=DATA)):
+        with pytest.raises(ValueError, match=r"for the same batch in every round pass smoothfbo.RepeatedSource"):
+            sf.run(algorithm, batch, jnp.zeros(3), rounds=2, key=KEY)
 
 
 def test_data_that_changes_its_form_midway():

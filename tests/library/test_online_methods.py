@@ -323,6 +323,26 @@ def test_reevaluated_remembers_the_losses_themselves():
         outer -= ALPHA * (outer - centres[max(0, t - 2) : t + 1].mean())
 
 
+def test_reevaluated_refuses_losses_that_close_over_what_changes():
+    """Nothing would be kept of the c that they close over: earlier rounds would get the newest loss, without a word."""
+    samples, inner = sf.Samples(jnp.ones((2, 1)), jnp.zeros(2)), sf.Linear(lambda x: x)
+
+    def centred(centre):
+        return sf.Problem(lambda outer, v, x, y: (v - outer) ** 2, lambda outer, v, x, y: (v - centre) ** 2)
+
+    def start(estimator, centres):
+        rounds = [sf.Round(sf.Data(samples, samples), centred(each)) for each in centres]
+        return played(estimator, outer=0.5, problem=centred(0.0), source=rounds, rounds=len(rounds))
+
+    functional = sf.Functional(inner, inner)
+    for kept in (functional, sf.Reevaluated(functional, 1)):
+        assert bool(start(kept, [1.0, 2.0])[1].finite.all())
+    start(sf.Reevaluated(functional, 2), [0.0, 0.0])  # made again, and the same
+    for centres in ([1.0], [jnp.ones(())]):
+        with pytest.raises(TypeError, match=r"make what changes a field of an equinox.Module"):
+            start(sf.Reevaluated(functional, 2), centres)
+
+
 class Centre(eqx.Module):
     centre: jax.Array
 

@@ -308,3 +308,18 @@ def test_bad_penalties():
         state = function.init(DATA.inner.x[0], None, jax.random.key(0))
         with pytest.raises(TypeError, match=r"\.at\(outer\)"):
             function.fit(state, (term,), jax.random.key(0))
+
+
+@pytest.mark.parametrize("kind", ["functional", "implicit"])
+def test_rounds_that_are_evaluated_again_have_their_penalty_at_the_current_outer_variable(kind):
+    """On data that stay all rounds have one solution, so their mean is the hypergradient of one."""
+    inner = linear()
+    estimator = sf.Functional(inner, inner) if kind == "functional" else sf.Implicit(inner)
+    plain, _ = estimate(estimator)
+    again = sf.Reevaluated(estimator, 2, normalise="filled")
+    outer = jax.tree.map(jnp.asarray, OUTER)
+    state = again.init(PROBLEM, outer, DATA, jax.random.key(0))
+    for _ in range(2):
+        found, state = call(again, PROBLEM, outer, state, DATA)
+    for name, expected in plain.gradient.items():
+        np.testing.assert_allclose(found.gradient[name], expected, rtol=1e-4)

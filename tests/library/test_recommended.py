@@ -35,7 +35,7 @@ def test_it_is_a_composition_of_the_parts(key):
     algorithm = sf.smooth_fbo(RIDGE_PROBLEM, linear(), project=project, window=2, damping=0.5, length=0.1)
     own = sf.Functional(linear().damped(0.5), linear().damped(0.5))
     plain = sf.Functional(linear(), linear())
-    estimator = sf.Replayed(plain, 2, own=own, alone=plain)
+    estimator = sf.Replayed(plain, 2, own=own, learns_span=True)
     assert isinstance(algorithm, sf.Online)
     assert jax.tree.structure(algorithm.estimator) == jax.tree.structure(estimator)
     assert eqx.tree_equal(algorithm.estimator, estimator)
@@ -53,7 +53,9 @@ def test_a_network_is_corrected_and_does_not_run_away(key):
 
     problem = sf.Problem(lambda outer, v, x, y: (v - outer * y) ** 2, lambda outer, v, x, y: (v - y) ** 2)
     network = sf.Network(lambda key: eqx.nn.MLP(2, "scalar", 8, 1, jax.nn.gelu, key=key), optax.adam(3e-3), steps=2)
-    _, trace = sf.run(sf.smooth_fbo(problem, network), source, jnp.zeros(()), rounds=300, key=key)
+    algorithm = sf.smooth_fbo(problem, network)
+    assert not algorithm.estimator.learns_span  # its features were trained on the window: no round can judge that
+    _, trace = sf.run(algorithm, source, jnp.zeros(()), rounds=300, key=key)
     np.testing.assert_allclose(trace.outer[100:], 1.0, atol=0.5)
     np.testing.assert_allclose(trace.outer[200:].mean(), 1.0, atol=0.1)
     pair = sf.Network.from_pair(lambda key, x: jnp.zeros(2), lambda params, x: params @ x, optax.sgd(0.1), 1)

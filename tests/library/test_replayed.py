@@ -101,8 +101,9 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
             theta, gradient = refined(window, newest, outer)
             thetas = np.stack([window.solution(outer), theta])
             judge = dataclasses.replace(window, x_out=newest.x_out, y_out=newest.y_out).hypergradient(outer)
-            np.testing.assert_allclose(estimate.candidates, (judge, gradient), rtol=1e-8)
-            np.testing.assert_array_equal(estimate.gradient, estimate.candidates[1])
+            np.testing.assert_allclose(estimate.candidates.directions, (judge, gradient), rtol=1e-8)
+            np.testing.assert_array_equal(estimate.candidates.judge, estimate.candidates.directions[0])
+            np.testing.assert_array_equal(estimate.gradient, estimate.candidates.directions[1])
         np.testing.assert_allclose(state.inner.params, thetas[0], rtol=1e-9)
         np.testing.assert_allclose(state.own.inner.params, thetas[1], rtol=1e-9)
         np.testing.assert_allclose(state.losses, losses, rtol=1e-9)
@@ -122,7 +123,7 @@ def cosine(one, other):
 def test_the_span_is_that_of_the_formula(mean, key):
     """How many rounds are used, by NumPy: from gradients of each round alone, of half of the window and of all."""
     plain = sf.Functional(linear(), linear())
-    estimator = sf.Replayed(plain, 6, own=own_estimator(), alone=plain)
+    estimator = sf.Replayed(plain, 6, own=own_estimator(), learns_span=True)
     outer = np.array([0.3, -0.2, 0.1])
     call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
     ridges = [dataclasses.replace(ridge, y_in=ridge.y_in * (-1) ** (t // 2)) for t, ridge in enumerate(RIDGES)]
@@ -140,7 +141,8 @@ def test_the_span_is_that_of_the_formula(mean, key):
 
         half, whole, alone = judge(max(used // 2, 1)), judge(used), newest.hypergradient(outer)
         estimate, state = call(state, ridge_data(newest))
-        np.testing.assert_allclose(estimate.candidates[0], whole, rtol=1e-8)
+        np.testing.assert_allclose(estimate.candidates.directions[0], whole, rtol=1e-8)
+        np.testing.assert_array_equal(estimate.candidates.judge, estimate.gradient)
         lead = 0.0 if before is None else cosine(alone, before[0]) - cosine(alone, before[1])
         mean, square = 0.9 * mean + 0.1 * lead, 0.9 * square + 0.1 * lead**2
         is_clear = mean > 1.5 * np.sqrt(square / 19)
@@ -149,6 +151,19 @@ def test_the_span_is_that_of_the_formula(mean, key):
         lengths.append(length)
         np.testing.assert_allclose(state.span.span, length, rtol=1e-8)
     assert (np.diff(lengths) < 0).all() == (first > 0)
+
+
+def test_a_round_that_does_not_determine_its_fit_does_not_judge(key):
+    """The inner samples of one round are fewer than what is fitted: the judge is that of the window."""
+    plain = sf.Functional(linear(), linear())
+    estimator = sf.Replayed(plain, 6, own=own_estimator(), learns_span=True)
+    few = [ridge_data(ridge) for ridge in RIDGES[:3]]
+    few = [data._replace(inner=jax.tree.map(lambda leaf: leaf[:3], data.inner)) for data in few]
+    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), few[0], key)
+    for data in few:
+        estimate, state = estimator(RIDGE_PROBLEM, jnp.zeros(3), state, data, key)
+    np.testing.assert_array_equal(estimate.candidates.judge, estimate.candidates.directions[0])
+    assert not np.array_equal(estimate.candidates.judge, estimate.gradient)
 
 
 def test_a_span_has_bounds_and_some_rounds_leave_it():
@@ -175,7 +190,8 @@ def test_a_span_has_bounds_and_some_rounds_leave_it():
 
 
 def test_which_rounds_determine_a_fit():
-    """d (Σ c)²/Σ c² predictions that count, with c the weights of the samples, against 1.25 parameters."""
+    """(Σ tr H)²/Σ tr H² predictions that count, against 1.25 parameters. A squared loss with d outputs and weights c
+    has d (Σ c)²/Σ c², a softmax of two classes one for each sample whose class is not certain."""
     problem = sf.Problem(lambda outer, v, x, y: y * jnp.sum((v - outer) ** 2), lambda outer, v, x, y: jnp.sum(v**2))
     weights = np.array([1.0, 2.0, 0.5, 3.0, 0.0])
     counted = 2 * weights.sum() ** 2 / (weights**2).sum()
@@ -191,8 +207,10 @@ def test_which_rounds_determine_a_fit():
         lambda outer, v, x, y: outer * optax.softmax_cross_entropy_with_integer_labels(v, y), problem.outer_loss
     )
     labels = sf.Samples(x, jnp.zeros(5, int))
-    assert span.determines_fit(softmax, jnp.ones(()), values, labels, 8)
-    assert not span.determines_fit(softmax, jnp.ones(()), values, labels, 9)
+    assert span.determines_fit(softmax, jnp.ones(()), values, labels, 4)
+    assert not span.determines_fit(softmax, jnp.ones(()), values, labels, 5)
+    certain = values.at[1:, 0].set(20.0)  # of five samples four say nothing
+    assert not span.determines_fit(softmax, jnp.ones(()), certain, labels, 1)
     assert not span.determines_fit(softmax, jnp.zeros(()), values, labels, 1)  # nothing counts
 
 
@@ -296,7 +314,7 @@ def test_rows_that_belong_together_stay_together(key):
             return estimator(problem, outer, state, rounds[1], key)[0]
 
         gradients.append(second(rounds))
-    np.testing.assert_allclose(gradients[1].candidates[0], gradients[0].gradient, rtol=1e-9)
+    np.testing.assert_allclose(gradients[1].candidates.judge, gradients[0].gradient, rtol=1e-9)
 
 
 @pytest.mark.usefixtures("as_users_call")

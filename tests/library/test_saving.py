@@ -40,6 +40,8 @@ def test_a_state_comes_back_to_the_bit(tmp_path):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
     assert [each.name for each in tmp_path.iterdir()] == ["state.npz"]  # nothing is left over
+    (tmp_path / "other").touch()
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode  # whoever may read other files may read this one
     assert all(np.load(path, allow_pickle=False)[name].dtype.kind in "uU" for name in np.load(path).files)
 
 

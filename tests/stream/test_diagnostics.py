@@ -40,6 +40,13 @@ def test_coverage_hours_days_and_residuals(place):
     assert numbers["standard deviation"] == pytest.approx(residual.std(ddof=0))
 
 
+def test_residuals_whose_squares_vanish_are_no_curve():
+    none, tiny = np.zeros(0), 1e-200 * np.random.default_rng(0).normal(size=100)
+    found = diagnostics.Diagnostics(row=none, covered=none, banded=none, bins=none, tail=[tiny])
+    with np.errstate(divide="raise", invalid="raise"):
+        assert not [part for part in diagnostics.residual_parts(found, "y") if isinstance(part, diagnostics.Chart)]
+
+
 def test_reliability(place):
     random = np.random.default_rng(0)
     share = random.uniform(0.3, 1, ROWS)

@@ -135,6 +135,35 @@ def test_mistakes_are_named():
         StreamRegressor().learn_one({"a": float("inf")}, 1.0)
     with pytest.raises(ValueError, match="target must be finite"):
         StreamRegressor().learn_one({"a": 1.0}, float("-inf"))
+    with pytest.raises(ValueError, match=r"target must be a number, or None where it is missing, got .*'high'"):
+        StreamRegressor().learn_one({"a": 1.0}, "high")
+    with pytest.raises(ValueError, match="must lie within ±1e"):
+        model.partial_fit(x[:2], [1.0, 1e200])
+    with pytest.raises(ValueError, match="must lie within ±1e"):
+        model.partial_fit(np.full((1, 3), -1e200), [1.0])
+    with pytest.raises(ValueError, match="a mapping of names to values, such as a dict, got list"):
+        StreamRegressor().learn_one([1.0], 1.0)
+    with pytest.raises(ValueError, match=r"nowhere.state does not exist"):
+        StreamRegressor.load("nowhere.state")
+
+
+def test_what_cannot_be_learnt_leaves_nothing_behind():
+    x, y = data()
+    model = StreamRegressor(**OPTIONS)
+    with pytest.raises(ValueError, match="features must be finite"):
+        model.learn_one({"a": 1.0, "typo": float("inf")}, 1.0)
+    one_by_one(model, x[:20], y[:20])
+    assert model.features_ == ["a", "b", "c"]
+    labels = np.where(y > np.median(y), "up", "down")
+    model = StreamClassifier(**OPTIONS).fit(x, labels)
+    with pytest.raises(ValueError, match="not negative"):
+        model.partial_fit(x[:2], ["new", "up"], sample_weight=[-1.0, 1.0])
+    with pytest.raises(ValueError, match="all text or all numbers, got 'down' and 1"):
+        model.partial_fit(x[:2], [1, 0])
+    for missing in (None, float("nan")):
+        with pytest.raises(ValueError, match="Every row needs a class"):
+            StreamClassifier(**OPTIONS).learn_one({"a": 1.0}, missing)
+    assert model.classes_.tolist() == ["down", "up"]
 
 
 def test_a_first_frame_or_row_that_cannot_be_learnt_from_is_named():
@@ -146,6 +175,10 @@ def test_a_first_frame_or_row_that_cannot_be_learnt_from_is_named():
         StreamRegressor(**OPTIONS).fit(frame.set_axis(["a", "a"], axis=1), y)
     with pytest.raises(ValueError, match="Column 'when' holds times; make them numbers"):
         StreamRegressor(**OPTIONS).fit(frame.assign(when=pd.date_range("2024", periods=len(frame))), y)
+    with pytest.raises(ValueError, match="Column 'day' must hold numbers, got date"):
+        StreamRegressor(**OPTIONS).fit(frame.assign(day=pd.date_range("2024", periods=len(frame)).date), y)
+    with pytest.raises(ValueError, match="Column 'list' must hold numbers, got list"):
+        StreamRegressor(**OPTIONS).fit(frame.assign(list=[[1]] * len(frame)), y)
     with pytest.raises(ValueError, match="first row has no features"):
         StreamRegressor(**OPTIONS).learn_one({}, 1.0)
 

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
@@ -47,7 +48,7 @@ def in_turns(model, rows, y, weight=None):
         given += [model.predict_one(row)] if at else []
         model.learn_one(row, target, 1.0 if weight is None else weight[at])
     x = np.concatenate([model._row(row) for row in rows])
-    known = Rows(x, y, np.concatenate([[np.nan], y[:-1]]))
+    known = Rows(x, y, pd.Series(y).shift().ffill().to_numpy())
     return given, Learner(model.learner_.spec).process(known, weight).predictions[0, 1:]
 
 
@@ -173,6 +174,72 @@ def test_text_and_categories_are_encoded_in_frames_and_rows(tmp_path):
     new = frame[:3].assign(town=["Oslo", None, "Nowhere"])
     np.testing.assert_array_equal(loaded.predict(new), as_text.predict(new))
     assert loaded.predict_one(new.iloc[0].to_dict()) == pytest.approx(as_text.predict(new)[0], rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def of_towns():
+    x, y = data()
+    frame = pd.DataFrame(x, columns=list("abc")).assign(town=np.array(["Rome", "Oslo", "Lima"])[np.arange(ROWS) % 3])
+    return StreamRegressor(**OPTIONS).fit(frame, y), frame, y
+
+
+def test_new_levels_in_a_prediction_take_no_room_from_those_that_are_learnt(of_towns):
+    model, frame, y = of_towns
+    asked, fresh = copy.deepcopy(model), copy.deepcopy(model)
+    strangers = frame[:30].assign(town=[f"town {i}" for i in range(30)])
+    together = asked.predict(strangers)
+    one = asked.predict_one(strangers.iloc[29].to_dict())
+    assert one == pytest.approx(together[29], rel=1e-12)  # whatever else is asked for
+    later = frame[:40].assign(town=["Cork"] * 20 + ["Bern"] * 20)
+    for other in (asked, fresh):
+        other.partial_fit(later, y[:40] + 9.0 * (later.town == "Cork"))
+    np.testing.assert_array_equal(asked.predict(later), fresh.predict(later))
+    assert "town=Bern" in asked.get_feature_names_out()
+
+
+def test_missing_values_and_other_types_of_the_same_columns_give_the_same_numbers(of_towns):
+    model, frame, _ = of_towns
+    some = frame[:4].assign(b=[1.0, np.nan, 3.5, 4.0], town=["Rome", None, "Oslo", "Lima"])
+    expected = model.predict(some)
+    np.testing.assert_array_equal(model.predict(some.convert_dtypes()), expected)  # Float64 and string, with pandas.NA
+    np.testing.assert_array_equal(model.predict(some.astype(object)), expected)
+    np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(some)), expected)  # as polars: it has `to_pandas`
+    row = some.convert_dtypes().astype(object).iloc[1].to_dict() | {"b": pd.NA}
+    assert model.predict_one(row) == pytest.approx(expected[1], rel=1e-12)
+    with pytest.raises(ValueError, match=r"give a data frame with the columns \['a', 'b', 'c', 'town'\]"):
+        model.predict(np.zeros((2, 4)))
+    with pytest.raises(ValueError, match="Column 'b' must hold numbers, got str"):
+        model.predict(some.assign(b="x"))
+
+
+def test_integers_that_became_floats_are_the_same_categories_and_names_may_be_numbers(tmp_path):
+    x, y = data()
+    code = np.arange(ROWS) % 3
+    frame = pd.DataFrame(x)
+    frame[3] = pd.Categorical(code)
+    as_floats = frame.copy()
+    as_floats[3] = pd.Categorical(code.astype(float))
+    model = StreamRegressor(**OPTIONS).fit(frame, y + 5.0 * code)
+    np.testing.assert_array_equal(model.predict(as_floats), model.predict(frame))
+    model.save(tmp_path / "model.state")  # JSON makes text of the name 3
+    np.testing.assert_array_equal(StreamRegressor.load(tmp_path / "model.state").predict(frame), model.predict(frame))
+
+
+def test_after_a_missing_target_the_last_value_is_the_last_that_is_known(fitted):
+    x, _ = data(1)
+    before = copy.deepcopy(fitted).learn_one(named(x[0]), 20.0)
+    for missing in (float("nan"), None, pd.NA):
+        after = copy.deepcopy(before).learn_one(named(x[1]), missing)
+        assert after.previous_ == 20.0
+        assert after.predict_one(named(x[2])) == pytest.approx(before.predict_one(named(x[2])), rel=1e-9)
+
+
+def test_parameters_that_changed_after_rows_were_learnt_are_refused_until_it_starts_anew(fitted):
+    x, _ = data()
+    model = copy.deepcopy(fitted).set_params(ridge=5.0)
+    with pytest.raises(ValueError, match=r"`ridge` is 5.0, but it has learnt with 0.001"):
+        model.learn_one(named(x[0]), 1.0)
+    assert model.set_params(ridge=1e-3).learn_one(named(x[0]), 1.0) is model
 
 
 def test_rivers_clone(fitted):

@@ -1,5 +1,8 @@
 """Many series as one estimator: every series as if it had an estimator of its own."""
 
+import copy
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -48,6 +51,13 @@ def test_every_series_is_predicted_as_if_it_were_alone_and_goes_on_after_it_was_
     # A row of a mapping is the row of a frame.
     row = frame.iloc[70].to_dict() | {"shop": int(frame.shop[70])}
     assert model.predict_one(row) == predictions[0]
+    # Integers become floats where a value is missing; they are the same series.
+    assert model.predict_one(row | {"shop": float(frame.shop[70])}) == predictions[0]
+    np.testing.assert_array_equal(model.predict(frame[70:].astype({"shop": float})), predictions)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(frame[70:]), predictions)
+    # A missing target leaves the last value that is known.
+    other = copy.deepcopy(model).learn_one(row, 1e3).learn_one(row, float("nan"))
+    assert other.previous_[model.series_.index(str(row["shop"]))] == 1e3
     assert model.predict_one(row | {"shop": 9}) == 0.0
     model.learn_one(row, y[70])
     resumed.partial_fit(frame[70:71], y[70:71])
@@ -88,3 +98,8 @@ def test_what_is_wrong_is_said_before_anything_is_learnt():
     with pytest.raises(NotFittedError):
         model.save("nowhere")
     assert model.predict_one({"shop": 1, "town": "a"}) == 0.0
+    with pytest.raises(ValueError, match="The row has no 'town'"):
+        model.learn_one({"shop": 1, "town": float("nan"), "x": 1.0}, 1.0)
+    for by in ([], ["shop", "shop"]):
+        with pytest.raises(ValueError, match="`by` must be a column, or a list of different columns"):
+            SeriesRegressor(by, **OPTIONS).fit(frame, y)

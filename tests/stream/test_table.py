@@ -123,14 +123,54 @@ def test_amounts_are_not_classes_and_marks_are():
     assert infer_schema(marks, target="y").is_classification
 
 
-@pytest.mark.parametrize("values", [["1,5", "-0,25"], ["1,234.5", "1,234"], ["1.234,5", "7,0"]])
-def test_numbers_with_commas_are_no_classes(values):
+def test_times_that_are_not_used_are_named():
+    day = pd.date_range("2024-01-01", periods=40)
+    two = pa.Table.from_pandas(pd.DataFrame({"order": day, "delivery": day, "y": np.arange(40) / 3}))
+    schema = infer_schema(two, target="y")
+    assert schema.time is None
+    assert "columns 'order', 'delivery': times, which are not used; `time` says which one is used" in schema.notes
+    chosen = infer_schema(two, target="y", time="order")
+    assert "column 'delivery': times, which are not used; `time` is 'order'" in chosen.notes
+    one = infer_schema(two, target="y", ignore=("delivery",))
+    assert one.time == "order"
+    assert not any("not used" in note for note in one.notes)
+    of_day = pa.table({"at": pa.array([1, 2, 3], pa.time32("s")), "y": [0.5, 1.5, 2.5]})
+    with pytest.raises(UsageError, match=r"times of day without a date; .* `ignore` leaves it out"):
+        infer_schema(of_day, target="y")
+
+
+@pytest.mark.parametrize(
+    ("values", "mark"),
+    [
+        (["1,5", "-0,25"], "a comma"),
+        (["1,234.5", "1,234"], "a comma"),
+        (["1.234,5", "7,0"], "a comma"),
+        (["12%", "7.5 %"], "'%'"),
+        (["$1200", "-$3.5"], "'\\$'"),
+        (["1 200", "1\u202f300.5"], "' '"),
+        (["1'200", "980"], '"\'"'),
+    ],
+)
+def test_numbers_with_marks_are_no_classes(values, mark):
     numbers = pa.table({"y": values * 20})
-    with pytest.raises(UsageError, match=f"row 1, column 'y': '{values[0]}' has a comma"):
+    with pytest.raises(UsageError, match=f"row 1, column 'y': .* has {mark}; numbers have a decimal point"):
         infer_schema(numbers, target="y")
     assert infer_schema(numbers, target="y", categorical=("y",)).is_classification
-    names = pa.table({"y": ["1,2", "Smith, J."] * 20})
-    assert infer_schema(names, target="y").is_classification
+    for labels in (["1,2", "Smith, J."], ["10-20", "20-30"], ["1a", "2b"], ["12:30", "13:00"]):
+        assert infer_schema(pa.table({"y": labels * 20}), target="y").is_classification
+
+
+@pytest.mark.parametrize(
+    ("header", "what"),
+    [
+        (b"a,b\r1,2\r", "newlines, not with carriage returns alone"),
+        (b'"a,b\n', "a quote is not closed"),
+        ("ä,b\n".encode("latin-1"), "not UTF-8 text"),
+    ],
+)
+def test_a_header_that_cannot_be_read_is_named(tmp_path, header, what):
+    with pytest.raises(UsageError, match=f"line 1: the header .*{what}"):
+        read(written(tmp_path, header))
 
 
 FAULTS = {

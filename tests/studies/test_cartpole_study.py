@@ -18,9 +18,9 @@ from smoothfbo.errors import UsageError
 from smoothfbo.harness import charts, chunks, commands, folders, store
 from smoothfbo.harness.statistics import bands, bootstrap, interquartile_mean, probability_of_improvement
 from smoothfbo.harness.study import Program
-from smoothfbo.studies.cartpole import measure
+from smoothfbo.studies.cartpole import charts as cartpole_charts
+from smoothfbo.studies.cartpole import measure, report
 from smoothfbo.studies.cartpole import program as cartpole
-from smoothfbo.studies.cartpole import report as report
 from smoothfbo.studies.cartpole import settings as settings_files
 from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, CartPoleConfig
 from smoothfbo.studies.cartpole.presets import PRESETS
@@ -265,7 +265,7 @@ def test_both_environments_stand_in_one_picture(tmp_path):
         change(tmp_path / "b", name, lambda table: table.assign(environment="stationary"))
     change_config(tmp_path / "b", environment=["stationary"])
     assert cli.main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "both")]) == 0
-    (chart,) = report._side_by_side(store.read_table(tmp_path / "both" / "metrics.parquet"))
+    (chart,) = cartpole_charts.side_by_side(store.read_table(tmp_path / "both" / "metrics.parquet"))
     lines = {line.name: (line.y.iloc[-1], line.dashed) for line in chart.series}
     assert lines == {"FBO, drifting": (4.5, False), "FBO, stationary": (7.5, True)}
     assert "Stationary against drifting" in (tmp_path / "both" / "report.html").read_text()
@@ -273,10 +273,10 @@ def test_both_environments_stand_in_one_picture(tmp_path):
 
 def test_lines_are_named_by_what_differs_and_averaged_over_evaluations(tables, monkeypatch):
     rounds, _ = tables
-    monkeypatch.setattr(report, "POINTS", 2)
+    monkeypatch.setattr(cartpole_charts, "POINTS", 2)
     other = rounds[rounds["method"] == "smooth-fbo"].assign(window=7)
     frame = pd.concat([rounds, other], ignore_index=True)
-    chart = next(report._charts(frame, "drifting"))
+    chart = next(cartpole_charts.over_training(frame, "drifting"))
     assert [line.name for line in chart.series] == ["FBO", "SmoothFBO, w = 1", "SmoothFBO, w = 7"]
     assert "2 evaluations" in chart.caption
     np.testing.assert_allclose(chart.series[0].y, [(1 + 2 + 4 + 5) / 4, (3 + 6) / 2])
@@ -284,9 +284,9 @@ def test_lines_are_named_by_what_differs_and_averaged_over_evaluations(tables, m
     assert all(line.low is not None for line in chart.series)
     assert chart.series[0].low.min() == 0  # the interval of two seeds is wider than returns can be
     assert all(line.high.max() <= LARGEST_RETURN == CartPole().step_limit for line in chart.series)
-    monkeypatch.setattr(report, "MOST_WITH_INTERVALS", 2)
+    monkeypatch.setattr(cartpole_charts, "MOST_WITH_INTERVALS", 2)
     frame["method"] = frame["method"].replace("smooth-fbo", "smooth-mle")
-    kept = {line.name: line.low is not None for line in next(report._charts(frame, "drifting")).series}
+    kept = {line.name: line.low is not None for line in next(cartpole_charts.over_training(frame, "drifting")).series}
     assert kept == {"FBO": True, "Smoothed MLE, w = 1": False, "Smoothed MLE, w = 7": False}
 
 

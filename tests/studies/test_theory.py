@@ -23,8 +23,8 @@ from toy_study import Kill, execute, stop_after
 import smoothfbo as sf
 from smoothfbo import cli
 from smoothfbo.harness import folders
+from smoothfbo.studies.theory import charts, lanes, report
 from smoothfbo.studies.theory import program as theory
-from smoothfbo.studies.theory import report
 from smoothfbo.studies.theory.config import TheoryConfig
 from smoothfbo.studies.theory.growth import BIASES, biased_oracle, growth_slopes
 from smoothfbo.studies.theory.replay import draw_sample, replayed_lane, sampled_gradient
@@ -90,7 +90,7 @@ def test_theory_writes_checks_metrics_and_figures(finished):
 
 
 def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(report, "_save", lambda path, make: path)  # they are drawn
+    monkeypatch.setattr(charts, "_save", lambda path, make: path)  # they are drawn
     folder = tmp_path / "run"
     shutil.copytree(finished[1], folder)
     summary = json.loads((folder / "summary.json").read_text())
@@ -286,7 +286,7 @@ def test_help_names_every_option(capsys):
 
 @eqx.filter_jit
 def two_lanes(problem, window, step, keys, rounds):
-    return jax.vmap(lambda key: theory._estimated_lane(problem, window, step, key, rounds, 8))(keys)
+    return jax.vmap(lambda key: lanes.estimated_lane(problem, window, step, key, rounds, 8))(keys)
 
 
 @settings(max_examples=5)

@@ -138,6 +138,20 @@ def test_at_the_corner_that_is_called_best_all_derivatives_point_outwards(seed):
     assert min(gradients) > 1e-4
 
 
+def test_where_the_corner_is_not_the_best_a_search_finds_what_scipy_finds():
+    """Few training data: at the corner of the clean groups some derivatives point inwards."""
+    bed = RotatingCorruption(components=6, training=150, clean=150, batch=32, seed=6003)
+    round = jnp.asarray(80)
+    best, both = bed.best(round), jax.jit(lambda outer: (bed.objective(round, outer), bed.gradient(round, outer)))
+    corner = np.where(bed.is_corrupted(round), -3.0, 3.0)
+    found = optimize.minimize(
+        lambda outer: tuple(map(np.asarray, both(jnp.asarray(outer)))), corner, jac=True, bounds=[(-3, 3)] * 5
+    )
+    assert found.fun < both(corner)[0] - 3e-3
+    np.testing.assert_allclose(both(best)[0], found.fun, atol=1e-6)
+    np.testing.assert_allclose(best, found.x, atol=0.05)
+
+
 def test_the_digits_are_those_of_scikit_learn():
     images, labels = digits(16)
     assert images.shape == (1797, 16)

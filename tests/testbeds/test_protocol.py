@@ -177,6 +177,24 @@ def test_problem_and_objective_are_the_same_problem(name, key):
     np.testing.assert_allclose(loss, objective, rtol=tolerance)
 
 
+@pytest.mark.parametrize("name", LARGE)
+def test_steps_on_the_linear_system_are_stable(name, key):
+    """‖I − rate · ∇²_θ L_in‖ < 1, also at the largest penalties, where ten times the rate would be too much."""
+    make_large, outer, _ = LARGE[name]
+    testbed, outer = make_large(), jnp.asarray(outer)
+    if name == "support":
+        outer = testbed.project(jnp.full_like(outer, jnp.inf))
+    linear, problem, data = testbed.linear(), testbed.problem(), testbed.draw(jnp.asarray(5), key).inner
+    params = linear.init(jax.tree.map(lambda leaf: leaf[0], data.x), None, key).params
+
+    def loss(params):
+        return problem.inner_mean(outer, jax.vmap(linear.bind(params))(data.x), data)
+
+    curvature = np.linalg.eigvalsh(jax.jit(jax.hessian(loss))(params))[-1]
+    assert 0 < testbed.system_rate * curvature < 2
+    assert name != "support" or 10 * testbed.system_rate * curvature > 2
+
+
 class OnlyWhatIsNeeded(AbstractTestbed):
     """F_t(λ) = (λ − t)² + 1: what a testbed is without anything optional."""
 

@@ -28,6 +28,22 @@ class Featured(NamedTuple):
     features: Float[Array, "*samples p"]
 
 
+class LossOfInput(eqx.Module):
+    """A loss that sees the input, and not the features beside it. Its last two arguments are x and y; `in_axes` says
+    which of its arguments have a row for each sample, as in `batched`."""
+
+    loss: Callable[..., Float[Array, ""]]
+    in_axes: int | tuple[int | None, ...] = eqx.field(static=True, default=0)
+
+    def __call__(self, *arguments: PyTree) -> Float[Array, ""]:
+        *before, x, y = arguments
+        return self.loss(*before, x.x, y)
+
+    def batch(self, *arguments: PyTree) -> Float[Array, " samples"]:
+        *before, x, y = arguments
+        return batched(self.loss, in_axes=self.in_axes)(*before, x.x, y)
+
+
 class Linear(AbstractFunction):
     """f(x) = W φ(x), fitted exactly: (mean H ⊗ φφᵀ + diag ρ) w = −mean c ⊗ φ for a quadratic objective ½vᵀHv + cᵀv.
 
@@ -216,25 +232,13 @@ class Linear(AbstractFunction):
         return tuple(
             term
             if isinstance(term.samples.x, Featured)
-            else term._replace(loss=_OfInput(term.loss), samples=self.featured(term.samples))
+            else term._replace(loss=LossOfInput(term.loss), samples=self.featured(term.samples))
             for term in objective
         )
 
     def _phi(self, x: PyTree) -> Float[Array, " p"]:
         phi = x.features if isinstance(x, Featured) else self.features(x)
         return jnp.append(phi, jnp.ones((), phi.dtype)) if self.bias else phi
-
-
-class _OfInput(eqx.Module):
-    """The loss of a term that sees the input, and not the features beside it."""
-
-    loss: Callable[[PyTree, PyTree, PyTree], Float[Array, ""]]
-
-    def __call__(self, prediction: PyTree, x: Featured, y: PyTree) -> Float[Array, ""]:
-        return self.loss(prediction, x.x, y)
-
-    def batch(self, predictions: PyTree, x: Featured, y: PyTree) -> Float[Array, " samples"]:
-        return batched(self.loss)(predictions, x.x, y)
 
 
 def identical(one: PyTree, other: PyTree) -> bool:

@@ -25,6 +25,7 @@ MARK = "#d55e00"
 LONGEST = 240  # points of a line that are drawn
 MOST_IN_LEGEND_INSIDE = 5  # names; a longer legend stands beside the lines
 MOST_ROWS = 9  # of a heat map with words; more make it taller
+MOST_TICKS = 8  # values of x that are all named on a logarithmic axis
 LARGEST_RATIO = 4.0  # beyond it colours do not change
 RATIO_TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 RATIO_COLOURS = ((0, "#2166ac"), (0.25, "#92c5de"), (0.5, "#f7f7f7"), (0.75, "#f4a582"), (1, "#b2182b"))
@@ -43,6 +44,7 @@ class Series:
     colour: str = PALETTE[0]
     dashed: bool = False
     markers: bool = False
+    only_band: bool = False  # the interval without its line
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,22 @@ def thinned(series: Series) -> Series:
         return series
     keep = np.unique(np.append(np.arange(0, number, -(-number // LONGEST)), number - 1))
     parts = {n: None if (v := getattr(series, n)) is None else np.asarray(v)[keep] for n in ("x", "y", "low", "high")}
-    return Series(series.name, **parts, colour=series.colour, dashed=series.dashed, markers=series.markers)
+    return replace(series, **parts)
 
 
 def drawable(chart: Chart) -> Chart:
-    """Where nothing is positive, because no value is finite, an axis is not logarithmic."""
-    return replace(chart, log_y=False) if chart.log_y and _floor(chart) is None else chart
+    """Where nothing is positive, because no value is finite, an axis is not logarithmic; where it is, a line has a gap
+    at values that are not positive."""
+    if not chart.log_y:
+        return chart
+    if _floor(chart) is None:
+        return replace(chart, log_y=False)
+    return replace(chart, series=[replace(each, y=_positive(each.y)) for each in chart.series])
+
+
+def _positive(values: Any) -> np.ndarray:
+    values = np.asarray(values, float)
+    return np.where(values > 0, values, np.nan)
 
 
 def draw(chart: Chart | HeatMap, folder: Path) -> Path:
@@ -164,9 +176,14 @@ def _draw_lines(axis: Axes, chart: Chart) -> None:
         style = {"color": series.colour, "linestyle": "--" if series.dashed else "-", "linewidth": 1.6}
         if chart.steps:
             style["drawstyle"] = "steps-post"
-        axis.plot(series.x, series.y, label=series.name, marker="o" if series.markers else None, markersize=4, **style)
+        if not series.only_band:
+            marker = "o" if series.markers else None
+            axis.plot(series.x, series.y, label=series.name, marker=marker, markersize=4, **style)
         if series.low is not None:
-            axis.fill_between(series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0)
+            name = series.name if series.only_band else None
+            axis.fill_between(
+                series.x, series.low, series.high, color=series.colour, alpha=0.18, linewidth=0, label=name
+            )
     for mark in chart.marks:
         axis.axvline(mark, color=MARK, linestyle=":", linewidth=1.2)
     axis.set(xscale="log" if chart.log_x else "linear", yscale="log" if chart.log_y else "linear")
@@ -220,8 +237,12 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
         layout[axis] |= {"type": "log" if logarithmic else "linear", "gridcolor": "#e6e6e6", "zeroline": False}
         if logarithmic:
             layout[axis] |= {"exponentformat": "power", "dtick": 1}
-    if chart.log_x and _spread([series.x for series in chart.series]) < 100:
+    places = np.unique(np.concatenate([np.asarray(series.x, float) for series in chart.series] or [np.zeros(0)]))
+    if chart.log_x and len(places) <= MOST_TICKS:
+        layout["xaxis"] |= {"tickvals": _numbers(places), "ticktext": [f"{place:g}" for place in places]}
+    elif chart.log_x and _spread([series.x for series in chart.series]) < 100:
         layout["xaxis"]["dtick"] = "D2"
+    layout["showlegend"] = len(chart.series) > 1  # a single line is named by the title
     floor = _floor(chart) if chart.log_y else None
     if floor is not None:
         tops = np.concatenate([np.asarray(s.y if s.high is None else s.high, float) for s in chart.series])
@@ -237,7 +258,11 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
             band = {**group, "mode": "lines", "line": {"width": 0, **shape}, "showlegend": False, "hoverinfo": "skip"}
             low = series.low if floor is None else np.maximum(series.low, floor / 10)
             traces.append({**band, "y": _numbers(low)})
-            traces.append({**band, "y": _numbers(series.high), "fill": "tonexty", "fillcolor": _faint(series.colour)})
+            filled = {"fill": "tonexty", "fillcolor": _faint(series.colour)}
+            named = {"name": _plain(series.name), "showlegend": True} if series.only_band else {}
+            traces.append({**band, "y": _numbers(series.high), **filled, **named})
+        if series.only_band:
+            continue
         line = {"color": series.colour, "width": 2, "dash": "dash" if series.dashed else "solid", **shape}
         mode = "lines+markers" if series.markers else "lines"
         traces.append({**group, "y": _numbers(series.y), "name": _plain(series.name), "mode": mode, "line": line})

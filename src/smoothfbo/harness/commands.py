@@ -26,8 +26,8 @@ class RunOptions:
     """Where the results go."""
 
     out: str | None = None
-    """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: out/COMMAND-PRESET. Or an
-    address in an object store, such as s3://bucket/run."""
+    """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: a folder in out/, named by
+    the command and its preset or data. Or an address in an object store, such as s3://bucket/run."""
 
     workers: str | None = None
     """Who runs the lanes, or the series of a table: a number of local processes, auto (a running Ray cluster, or Ray on

@@ -28,14 +28,17 @@ def cores() -> int:
 def start_jax(*, cpu_only: bool = False, is_driver: bool = False) -> None:
     """One host device per processor core, so that lanes fill all of them; must come before jax is imported.
 
+    What needs a CPU only has no lanes, but many small steps one after the other: one device and one thread.
     The driver of workers leaves GPUs to them: all that it computes are the tables.
     """
+    flag, devices = "xla_force_host_platform_device_count", 1 if cpu_only else cores()
     if cpu_only:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    flag = "xla_force_host_platform_device_count"
+        # Threads of compiled programs. Their steps are so small that a second one only waits for work, at full speed.
+        os.environ.setdefault("NPROC", "1")
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={cores()}".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={devices}".strip()
     from smoothfbo.harness.lanes import use_compilation_cache
 
     use_compilation_cache()

@@ -2,7 +2,14 @@
 const charts = JSON.parse(document.getElementById("charts").textContent);
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 
-// Colours of the page, and lines that would be invisible on its background.
+// On a dark background: black and grey become light, all other colours lighter by the same part, so that shades of one
+// colour stay apart.
+function lit(colour) {
+  if (["#000000", "#555555"].includes(colour)) return "#d5d6dc";
+  const parts = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+  return "#" + parts.map(part => Math.round(part + 0.35 * (255 - part)).toString(16).padStart(2, "0")).join("");
+}
+// Colours of the page.
 function dressed(chart, dark) {
   const ink = dark ? "#ececf0" : "#1d1d1f", grid = dark ? "#3a3b41" : "#e6e6e6";
   const copy = structuredClone(chart);
@@ -10,7 +17,7 @@ function dressed(chart, dark) {
     modebar: {bgcolor: "rgba(0,0,0,0)", color: grid, activecolor: ink}});
   for (const axis of ["xaxis", "yaxis"]) Object.assign(copy.layout[axis], {gridcolor: grid, linecolor: grid});
   if (dark) for (const trace of copy.data)
-    if (trace.line && ["#000000", "#555555", "#053619", "#0a5229"].includes(trace.line.color)) trace.line.color = "#d5d6dc";
+    if (trace.line && trace.line.color) trace.line.color = lit(trace.line.color);
   return copy;
 }
 const options = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"]};

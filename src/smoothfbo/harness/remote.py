@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness.store import reason
+from smoothfbo.harness.store import partial_path, reason
 
 PERIOD = 2.0  # seconds between uploads
 SHARE = 0.2  # of the time, at most, goes into uploads, and into looking what others have uploaded
@@ -58,10 +58,10 @@ class Mirror:
                 if target.exists() or not wanted(name):
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
-                partial = target.with_name(f".partial-{target.name}")
+                partial = partial_path(target)
                 with contextlib.suppress(FileNotFoundError):  # an old checkpoint, deleted meanwhile
                     self._store.get_file(path, str(partial))
-                    os.replace(partial, target)
+                    os.replace(partial, target)  # without fsync: the store keeps it
                     self._uploaded[name] = _version(target)
 
     def pull_progress(self, *, with_checkpoints: bool) -> None:

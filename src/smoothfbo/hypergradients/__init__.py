@@ -2,7 +2,7 @@
 
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint, PointwiseAdjoint
-from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Estimate, InnerState
+from smoothfbo.hypergradients.base import AbstractEstimator, AbstractInnerEstimator, Candidates, Estimate, InnerState
 from smoothfbo.hypergradients.corrections import AbstractCorrection, FittedCorrection, PointwiseCorrection
 from smoothfbo.hypergradients.explicit import Explicit
 from smoothfbo.hypergradients.first_order import FirstOrder, FirstOrderState
@@ -26,6 +26,7 @@ __all__ = [
     "AbstractCorrection",
     "AbstractEstimator",
     "AbstractInnerEstimator",
+    "Candidates",
     "ConjugateGradient",
     "Estimate",
     "Explicit",

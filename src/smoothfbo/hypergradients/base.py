@@ -22,6 +22,14 @@ from smoothfbo.samples import Data, Samples, check_data
 TOLERANCE = 1e-2
 
 
+class Candidates(NamedTuple):
+    """Gradients of one round, each of which λ may follow, and the one that judges the moves of earlier rounds: it is
+    made of samples that had no part in them."""
+
+    directions: tuple[PyTree, ...]
+    judge: PyTree
+
+
 class Estimate(NamedTuple):
     """A hypergradient ĝ_t and what one wants to know about how it came about.
 
@@ -34,8 +42,8 @@ class Estimate(NamedTuple):
       a = 0; NaN: no adjoint.
     - `converged`: whether every residual that there is is at most `TOLERANCE`, and `ConjugateGradient` reached its
       own tolerance. An `Oracle` has none, and says True.
-    - `candidates`: gradients of the round made in several ways, the first from its own outer samples alone, for
-      optimisers that choose among them (`adaptive_steps`); None: there is only `gradient`.
+    - `candidates`: gradients of the round made in several ways, for optimisers that choose among them
+      (`adaptive_steps`); None: there is only `gradient`.
     """
 
     gradient: PyTree
@@ -46,7 +54,7 @@ class Estimate(NamedTuple):
     inner_residual: Float[Array, ""]
     adjoint_residual: Float[Array, ""]
     converged: Bool[Array, ""]
-    candidates: tuple[PyTree, ...] | None = None
+    candidates: Candidates | None = None
 
 
 def keep_finite(new: PyTree, old: PyTree) -> PyTree:
@@ -77,7 +85,11 @@ class AbstractEstimator(eqx.Module):
     ) -> tuple[Estimate, PyTree]:
         """The estimate and the warm state for the next round."""
 
-    def judged(
+    def check_losses(self, usual: Any, of_round: Any) -> None:
+        """Raise if the problem of a round cannot take the place of the usual one. Mostly any can."""
+        del usual, of_round
+
+    def call_and_judge(
         self, problem: Any, outer: PyTree, state: PyTree, data: Any, fresh: Any, key: PRNGKeyArray
     ) -> tuple[Estimate, PyTree, PyTree]:
         """What a call with `data` returns, and the gradient of a call with `fresh` in their place."""

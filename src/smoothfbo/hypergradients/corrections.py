@@ -136,6 +136,9 @@ class FittedCorrection(AbstractCorrection):
     The fit takes the conditional mean, so inner targets may be noisy. `function` is a `Network` or a `Linear`, or a
     function of the fitted inner module that returns one: `lambda module: Linear(last_hidden(module), bias=True)`
     solves for the last layer of the inner network exactly. Predictions are those of ĥ + c.
+
+    R is the penalty of `function`, and acts on c alone. A penalty of the inner function acts on ĥ alone, so the
+    correction undoes a part of it: leave it out, or take no correction.
     """
 
     function: Any

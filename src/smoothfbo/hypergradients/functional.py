@@ -9,9 +9,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState
-from smoothfbo.functions.linear import Featured, Linear, identical
+from smoothfbo.functions.linear import Featured, Linear, LossOfInput, identical
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
@@ -24,7 +23,7 @@ from smoothfbo.hypergradients.base import (
     inner_residual,
 )
 from smoothfbo.hypergradients.corrections import AbstractCorrection, Corrected, NoCorrection
-from smoothfbo.problem import Loss, Problem
+from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, map_samples
 
 
@@ -133,7 +132,7 @@ class Functional(AbstractInnerEstimator):
         fitted = self._fitted(problem, outer, state, data, keys)
         return self._estimate(problem, outer, state, fitted, data, keys)
 
-    def judged(
+    def call_and_judge(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, fresh: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState, PyTree]:
         """With one inner fit where `fresh` has the same inner samples. All samples have the form of those of `data`."""
@@ -227,19 +226,8 @@ def _of_inputs(problem: Problem, data: Data) -> Problem:
     """Losses that see inputs without the features that may be beside them."""
     if not isinstance(data.inner.x, Featured):
         return problem
-    return Problem(_OfInput(problem.inner_loss), _OfInput(problem.outer_loss))
-
-
-class _OfInput(eqx.Module):
-    """A loss that sees the input, and not the features beside it."""
-
-    loss: Loss
-
-    def __call__(self, outer: PyTree, prediction: PyTree, x: Featured, y: PyTree) -> Float[Array, ""]:
-        return self.loss(outer, prediction, x.x, y)
-
-    def batch(self, outer: PyTree, predictions: PyTree, x: Featured, y: PyTree) -> Float[Array, " samples"]:
-        return batched(self.loss, in_axes=(None, 0, 0, 0))(outer, predictions, x.x, y)
+    inner, outer = (LossOfInput(loss, (None, 0, 0, 0)) for loss in (problem.inner_loss, problem.outer_loss))
+    return Problem(inner, outer)
 
 
 def _penalty_term(inner: AbstractFunction, outer: PyTree, params: PyTree, adjoint: PyTree) -> PyTree:

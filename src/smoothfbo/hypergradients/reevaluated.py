@@ -1,6 +1,7 @@
 """The last w losses, evaluated again at the current λ (OAGD)."""
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -54,7 +55,8 @@ class Reevaluated(AbstractEstimator):
     the inner solution of round t − i and not to that of round t.
 
     Losses, residuals and `converged` of the `Estimate` are those of the newest round. A round whose hypergradient is
-    not finite is never used again.
+    not finite is never used again. Where the losses change from round to round (`Round.problem`), those of earlier
+    rounds are kept by their arrays: what changes must be a leaf of the problem, such as a field of an Equinox module.
 
     **Arguments:**
 
@@ -105,6 +107,14 @@ class Reevaluated(AbstractEstimator):
 
     def predictor(self, state: ReevaluatedState) -> Callable[[PyTree], PyTree]:
         return self.estimator.predictor(state.newest)
+
+    def check_losses(self, usual: Any, of_round: Any) -> None:
+        if self.slots and not _same_but_arrays(usual, of_round):
+            raise TypeError(
+                "Reevaluated keeps the losses of earlier rounds by their arrays, so the problem of a round must be "
+                "that of Online with other arrays in it: make what changes a field of an equinox.Module that is the "
+                "loss, and not a variable that the loss closes over."
+            )
 
     def init(self, problem: Any, outer: PyTree, data: Any, key: PRNGKeyArray) -> ReevaluatedState:
         newest = self.estimator.init(problem, outer, data, key)
@@ -199,9 +209,37 @@ class _Fitted(AbstractFunction):
         del objective, key
         return state
 
+    @property
+    def depends_on_outer(self) -> bool:
+        return self.function.depends_on_outer
+
+    def at(self, outer: PyTree) -> "_Fitted":
+        return _Fitted(self.function.at(outer))
+
 
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray))
+
+
+def _same_but_arrays(one: Any, other: Any) -> bool:
+    """Whether two problems differ in their arrays at most; a function may have been made again."""
+    leaves, structure = jax.tree.flatten(one)
+    others, other_structure = jax.tree.flatten(other)
+    return structure == other_structure and all(
+        _is_array(b) if _is_array(a) else _same_code(a, b) for a, b in zip(leaves, others, strict=True)
+    )
+
+
+def _same_code(one: Any, other: Any) -> bool:
+    """Whether two leaves that are no arrays are the same, functions with all that they close over."""
+    if one is other:
+        return True
+    if _is_array(one) or _is_array(other):
+        return False
+    if not isinstance(one, FunctionType) or not isinstance(other, FunctionType):
+        return type(one) is type(other) and bool(one == other)
+    closed, others = ([cell.cell_contents for cell in each.__closure__ or ()] for each in (one, other))
+    return one.__code__ is other.__code__ and all(map(_same_code, closed, others))
 
 
 def _terms(estimate: Estimate) -> dict[str, PyTree]:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
 from smoothfbo.compiled import Static, split
-from smoothfbo.hypergradients.base import AbstractEstimator, Estimate, keep_finite
+from smoothfbo.hypergradients.base import AbstractEstimator, Candidates, Estimate, keep_finite
 from smoothfbo.hypergradients.change import ChangeState, no_change, watch
 from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.oracle import Oracle
@@ -53,21 +54,25 @@ class Replayed(AbstractEstimator):
     **With `own`**, a second estimator, the w rounds serve as a prior for the newest one. There are two gradients then,
     the `candidates` of the `Estimate`, from which `adaptive_steps` learns what to use:
 
-    1. that of the *outer* samples of the round alone, with ĥ from the inner samples of all w rounds. These outer
-       samples have had no part in earlier moves, so this gradient can judge them. (Where inner and outer samples are
-       the same rows, as for `PointwiseAdjoint`, it is that of the round's samples of both kinds.)
+    1. that of the *outer* samples of the round alone, with ĥ from the inner samples of all w rounds. (Where inner and
+       outer samples are the same rows, as for `PointwiseAdjoint`, it is that of the round's samples of both kinds.)
     2. that of `own` on the data of the round alone, whose fits begin at those of the window and stay near them: with
        `Linear(..., damping=δ)` they minimise the round's objective plus ½ δ m ‖w − w_window‖². It is `gradient`.
+
+    The first of them is the judge of earlier moves, because its outer samples have had no part in these. With
+    `learns_span` (below) it is the second, whose inner samples have had none either, wherever the round determines its
+    fit.
 
     **Where the inner problem changes at once**, the window would go on to answer for what is over. So it is watched how
     much `own` gains on the inner samples of the round, G_t = L_in(ĥ_window) − L_in(ĥ_own). Where G_t lies far above its
     running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + z_t − 3) > 6), the window keeps
     the rounds since S left 0, and grows again. A steady drift is no change: the mean of G_t has it.
 
-    **With `alone`**, too, the window learns how many rounds to use (`hypergradients.span`). A third estimator forms the
-    hypergradient of each round from that round alone, ĝ_t; it owes nothing to the rounds before. Where the newer half
-    of the n rounds in use agrees better with it than all of them, clearly and over ten rounds or so, n falls; else it
-    grows slowly, up to w. With ℓ̄ the mean of ℓ_t = cos(ĝ_t, g_{t−1}^{n/2}) − cos(ĝ_t, g_{t−1}^n) and s its error,
+    **With `learns_span`**, too, the window learns how many rounds to use (`hypergradients.span`). The estimator then
+    also forms the hypergradient of each round from that round alone, ĝ_t; it owes nothing to the rounds before. Where
+    the newer half of the n rounds in use agrees better with it than all of them, clearly and over ten rounds or so, n
+    falls; else it grows slowly, up to w. With ℓ̄ the mean of ℓ_t = cos(ĝ_t, g_{t−1}^{n/2}) − cos(ĝ_t, g_{t−1}^n) and s
+    its error,
 
         log n ← log n − 0.2 ℓ̄   where ℓ̄ > 1.5 s,     log n + 0.005   elsewhere.
 
@@ -82,24 +87,23 @@ class Replayed(AbstractEstimator):
     - `estimator`: any estimator that takes `Data`: `Functional`, `Implicit`, `Unrolled`, …
     - `window`: w ≥ 1. With w = 1 and without `own` the estimator sees what it sees without replay.
     - `own`: None, or an estimator with the same warm state as `estimator`, for the newest round.
-    - `alone`: None, or a `Functional` with the same warm state and without damping; with `own` only. For a `Linear` it
-      is `estimator` itself.
+    - `learns_span`: whether the window learns how many of its rounds to use; with `own`, and for a `Functional`.
 
     All rounds must have the same shapes: `pad` ragged ones to one size. Losses in the trace are those of the function
     that predicts, on the data of the round alone; residuals are the window's.
 
     Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones
     for inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with
-    `own` another adjoint, and a call on the data of one round; with `alone` a call on those of one round, and one on
-    the newer half. Where fewer than w rounds are used, they are repeated up to w: shapes stay, and so does the time. A
-    round with values that are not finite is skipped and not kept. Where the losses change from round to round
+    `own` another adjoint, and a call on the data of one round; with `learns_span` a call on those of one round, and one
+    on the newer half. Where fewer than w rounds are used, they are repeated up to w: shapes stay, and so does the time.
+    A round with values that are not finite is skipped and not kept. Where the losses change from round to round
     (`Round.problem`), old data are judged by the newest ones.
     """
 
     estimator: AbstractEstimator
     own: AbstractEstimator | None
-    alone: Functional | None
     window: int = eqx.field(static=True)
+    learns_span: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class Replayed(AbstractEstimator):
         window: int,
         *,
         own: AbstractEstimator | None = None,
-        alone: Functional | None = None,
+        learns_span: bool = False,
     ):
         checks.require_integer(window, "window", 1)
         for name, each in {"estimator": estimator, "own": own}.items():
@@ -115,9 +119,12 @@ class Replayed(AbstractEstimator):
                 continue
             if not isinstance(each, AbstractEstimator) or isinstance(each, (Oracle, Replayed)):
                 raise TypeError(f"{name} must be one such as Functional(...), got {type(each).__name__}.")
-        if alone is not None and (own is None or not isinstance(alone, Functional)):
-            raise TypeError(f"alone must be a Functional(...) beside own, got {type(alone).__name__}.")
-        self.estimator, self.window, self.own, self.alone = estimator, window, own, alone
+        if learns_span and (own is None or not isinstance(estimator, Functional)):
+            raise TypeError(
+                f"learns_span needs a Functional(...) as estimator and own, got {type(estimator).__name__} and "
+                f"{type(own).__name__}."
+            )
+        self.estimator, self.window, self.own, self.learns_span = estimator, window, own, learns_span
 
     @property
     def inner(self) -> Any:
@@ -129,10 +136,9 @@ class Replayed(AbstractEstimator):
             raise TypeError(f"Replayed keeps the samples of a smoothfbo.Data, got a {type(data).__name__}.")
         first = self.estimator.init(problem, outer, data, key)
         own = self._same(first, "own", self.own, problem, outer, data, key)
-        self._same(first, "alone", self.alone, problem, outer, data, key)
         history = _empty(*split(self.estimator), data, self.window)
         losses, change = (None, None) if own is None else (jnp.zeros(2), no_change())
-        span = None if self.alone is None else whole_window(self.window, outer)
+        span = whole_window(self.window, outer) if self.learns_span else None
         none = jnp.zeros((), jnp.int32)
         return ReplayState(first, own, history, none, none, losses, change, span)
 
@@ -169,21 +175,23 @@ class Replayed(AbstractEstimator):
         if self.own is not None:
             # The judge begins where the window's fits begin, with the same key: what they share is done once.
             fresh = self._fresh(replayed, prepared)
-            estimate, window, judge = self.estimator.judged(problem, outer, state.window, replayed, fresh, key)
+            estimate, window, judge = self.estimator.call_and_judge(problem, outer, state.window, replayed, fresh, key)
             refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
             estimate = estimate._replace(
                 gradient=refined.gradient,
                 explicit=refined.explicit,
                 implicit=refined.implicit,
-                candidates=(judge, refined.gradient),
+                candidates=Candidates((judge, refined.gradient), judge),
             )
-            if self.alone is not None:
-                assert state.span is not None
+            if state.span is not None:
+                assert isinstance(self.estimator, Functional)
                 newer = _last(history, prepared, self.window, slot, jnp.maximum(used // 2, 1))
-                half, _ = self.alone(problem, outer, window, self._fresh(newer, prepared), key)
-                single, fitted = self.alone(problem, outer, window, prepared, jax.random.fold_in(key, 2))
-                values = batched(self.alone.predictor(window))(data.inner.x)
-                counts = determines_fit(problem, outer, values, data.inner, self.alone.parameters(fitted))
+                half, _ = self.estimator(problem, outer, window, self._fresh(newer, prepared), key)
+                single, fitted = self.estimator(problem, outer, window, prepared, jax.random.fold_in(key, 2))
+                values = batched(self.estimator.predictor(window))(data.inner.x)
+                counts = determines_fit(problem, outer, values, data.inner, self.estimator.parameters(fitted))
+                independent = optax.tree.where(counts, refined.gradient, judge)
+                estimate = estimate._replace(candidates=Candidates((judge, refined.gradient), independent))
                 span = learn_span(state.span, self.window, single.gradient, half.gradient, judge, counts)
             assert state.change is not None
             gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)

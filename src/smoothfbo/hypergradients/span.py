@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from smoothfbo.algebra import cosine, inner_product, squared_norm
+from smoothfbo.algebra import cosine, squared_norm
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Samples
 
@@ -70,20 +70,23 @@ def learn_span(
 def determines_fit(
     problem: Problem, outer: PyTree, predictions: PyTree, samples: Samples, parameters: int
 ) -> Bool[Array, ""]:
-    """Whether inner samples can say something about `parameters` fitted ones: d (Σ c)² / Σ c² ≥ 1.25 `parameters`.
+    """Whether inner samples can say something about `parameters` fitted ones: (Σ tr H)² / Σ tr H² ≥ 1.25 `parameters`.
 
-    c_i is the curvature of the inner loss of sample i along (1, −1, 1, …), so its weight, and the left side is the
-    number of predictions that count, d for a sample. With fewer, the fit follows the noise, and its residuals, of which
-    the hypergradient is made, vanish.
+    H_i is the curvature of the inner loss of sample i in its prediction. The left side is the number of predictions
+    that count: d for each sample of a squared loss with d outputs, fewer where samples differ in weight, and few where
+    a class is nearly certain, since such a label says next to nothing. With fewer, the fit follows the noise, and its
+    residuals, of which the hypergradient is made, vanish.
     """
 
-    def curvature(prediction: PyTree, x: PyTree, y: PyTree) -> Float[Array, ""]:
+    def curvature(prediction: PyTree, x: PyTree, y: PyTree) -> Float[Array, "d d"]:
         v, unravel = ravel_pytree(prediction)
-        signs = unravel((-1.0) ** jnp.arange(v.size, dtype=v.dtype))  # a softmax is flat along (1, 1, …)
-        return inner_product(signs, problem.inner_curvature(outer, prediction, x, y, signs))
 
-    weights = jnp.abs(samples.weighted(jax.vmap(curvature)(predictions, samples.x, samples.y)))
-    size = sum(leaf.size for leaf in jax.tree.leaves(predictions)) // samples.size
-    squares = jnp.sum(weights**2)
-    counted = size * jnp.sum(weights) ** 2 / jnp.where(squares > 0, squares, 1)
+        def column(direction: Array) -> Array:
+            return ravel_pytree(problem.inner_curvature(outer, prediction, x, y, unravel(direction)))[0]
+
+        return jax.vmap(column)(jnp.eye(v.size, dtype=v.dtype))
+
+    curvatures = samples.weighted(jax.vmap(curvature)(predictions, samples.x, samples.y))
+    traces, squares = jnp.sum(jnp.trace(curvatures, axis1=1, axis2=2)), jnp.sum(curvatures**2)
+    counted = traces**2 / jnp.where(squares > 0, squares, 1)
     return (squares > 0) & (counted >= ENOUGH * parameters)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.errors import UsageError
-from smoothfbo.stream.frames import FrameEncoder, check_columns
+from smoothfbo.stream.frames import FrameEncoder, as_frame, check_columns, is_missing
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.coefficients import LinearFit
 from smoothfbo.stream.learner.learner import Learner, Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.options import LearnerOptions
+from smoothfbo.stream.reading.faults import LARGEST
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.scikit import (
     BaseEstimator,
@@ -25,6 +26,7 @@ from smoothfbo.stream.scikit import (
     check_X_y,
     validate_data,
 )
+from smoothfbo.stream.segments import fill_forward
 
 
 class StreamEstimator(BaseEstimator, ABC):
@@ -75,9 +77,12 @@ class StreamEstimator(BaseEstimator, ABC):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Start anew and go through the rows in their order, which is taken as the order of time."""
+        self._forget()
+        return self.partial_fit(X, y, sample_weight=sample_weight)
+
+    def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        return self.partial_fit(X, y, sample_weight=sample_weight)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
@@ -88,6 +93,7 @@ class StreamEstimator(BaseEstimator, ABC):
         if self._is_classification:
             check_classification_targets(y)
         weight = None if sample_weight is None else check_sample_weight(sample_weight, X, dtype=np.float64)
+        self._check(weight)
         self._learn(X, self._encode(y, classes), weight)
         return self
 
@@ -99,10 +105,16 @@ class StreamEstimator(BaseEstimator, ABC):
     # river's convention
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> Any:
-        """Learn from one row, whose weight is w; the predictor changes whenever a block is full."""
-        if not self._is_classification and math.isinf(y):
-            raise ValueError(f"The target must be finite, or NaN where it is missing, got {y!r}.")
-        self._learn(self._row(x), self._encode(np.array([y]), None), None if w == 1 else np.array([w], np.float64))
+        """Learn from one row, whose weight is w."""
+        weight = None if w == 1 else np.array([w], np.float64)
+        self._check(weight)
+        try:
+            row = self._row(x, learns=True)
+            self._learn(row, self._encode(np.array([y]), None), weight)
+        except ValueError:
+            if not self._is_started:  # its names are not those of all rows to come
+                self._forget()
+            raise
         return self
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
@@ -122,7 +134,8 @@ class StreamEstimator(BaseEstimator, ABC):
         """A pandas Series of predictions for the rows of a data frame."""
         import pandas as pd
 
-        return pd.Series(self.predict(X), index=X.index)
+        frame = as_frame(X)
+        return pd.Series(self.predict(frame), index=frame.index)
 
     def clone(self, new_params: Mapping[str, Any] | None = None, include_attributes: bool = False) -> Any:
         """A copy that has learnt nothing, or all that this one has, with some parameters changed."""
@@ -198,7 +211,7 @@ class StreamEstimator(BaseEstimator, ABC):
             raise UsageError(f"{path} holds a {content.get('estimator', 'table')} learner, not a {cls.__name__}.")
         self = cls(**content["parameters"])
         self.features_, self.n_features_in_ = content["features"], content["columns"]
-        self.encoder_ = None if content["encoder"] is None else FrameEncoder(**content["encoder"])
+        self.encoder_ = None if content["encoder"] is None else FrameEncoder.restored(**content["encoder"])
         if content["feature_names"] is not None:
             self.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         if cls._is_classification:
@@ -219,32 +232,39 @@ class StreamEstimator(BaseEstimator, ABC):
             )
 
     def _checked(self, X: Any) -> Any:
-        if self.encoder_ is not None and hasattr(X, "columns"):
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return self._encoded(X)
+        X = as_frame(X)
+        if self.encoder_ is not None:
+            return self._encoded(X, learns=False)
         checked: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
         return checked
 
     def _checked_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """Numbers and targets; text columns of a data frame are encoded."""
-        is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
+        X = as_frame(X)
         if not self._is_started:
+            is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
             if is_frame:
                 check_columns(X)
             self.encoder_ = FrameEncoder.of_frame(X) if is_frame else None
         options: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         numeric = not self._is_classification
-        if self.encoder_ is None or not is_frame:
+        if self.encoder_ is None:
             checked: Any = validate_data(self, X, y, reset=not self._is_started, y_numeric=numeric, **options)
-            return checked
-        validate_data(self, X, reset=not self._is_started, skip_check_array=True)
-        return check_X_y(self._encoded(X), y, y_numeric=numeric, **options)
+        else:
+            checked = check_X_y(self._encoded(X, learns=True), y, y_numeric=numeric, **options)
+        return _bounded(checked[0], "X"), checked[1]
 
-    def _encoded(self, frame: Any) -> np.ndarray:
-        return _finite(self.encoder_.frame(frame), "the data frame")  # pyright: ignore[reportOptionalMemberAccess]
+    def _encoded(self, frame: Any, learns: bool) -> np.ndarray:
+        encoder: Any = self.encoder_
+        if not hasattr(frame, "columns"):
+            raise ValueError(f"It learnt from text, too; give a data frame with the columns {encoder.names}.")
+        validate_data(self, frame, reset=not self._is_started, skip_check_array=True)
+        return _finite(encoder.frame(frame, learns), "the data frame")
 
-    def _row(self, x: Mapping[Any, Any]) -> Any:
+    def _row(self, x: Mapping[Any, Any], learns: bool = False) -> Any:
         """The features of a mapping in a fixed order: that of the first frame, or sorted; what is missing is NaN."""
+        if not isinstance(x, Mapping):
+            raise ValueError(f"A row must be a mapping of names to values, such as a dict, got {type(x).__name__}.")
         if vars(self).get("features_") is None:
             if hasattr(self, "feature_names_in_"):
                 self.features_ = self.feature_names_in_.tolist()
@@ -257,21 +277,34 @@ class StreamEstimator(BaseEstimator, ABC):
                 self.encoder_ = FrameEncoder.of_row(self.features_, x)
         try:
             if self.encoder_ is not None:
-                return _finite(self.encoder_.row(x), dict(x))
-            values = [x.get(name) for name in self.features_ or ()]
-            row = np.array([[math.nan if value is None else float(value) for value in values]])
+                row = self.encoder_.row(x, learns)
+            else:
+                values: list[Any] = [x.get(name) for name in self.features_ or ()]
+                row = np.array([[math.nan if is_missing(value) else float(value) for value in values]])
         except (TypeError, ValueError) as error:
             raise ValueError(f"Features must be numbers, or text from the first row on, got {dict(x)!r}.") from error
-        return _finite(row, dict(x))
+        return _bounded(_finite(row, dict(x)), dict(x)) if learns else _finite(row, dict(x))
 
-    def _learn(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> None:
+    def _check(self, weight: np.ndarray | None) -> None:
+        """Raise if rows of such weights cannot be learnt, or not by the present parameters."""
         if weight is not None and not ((weight >= 0) & (weight < np.inf)).all():
             raise ValueError(f"Weights must be finite and not negative, got {weight[~(weight >= 0)][:1]}.")
+        for name, value in self._options().items() if self._is_started else ():
+            if getattr(self.learner_.spec, name) != value:
+                raise ValueError(
+                    f"`{name}` is {value}, but it has learnt with {getattr(self.learner_.spec, name)}; start anew by "
+                    "fit, or set it back."
+                )
+
+    def _learn(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> None:
         if not self._is_started:
             self._start(X)
         if X.shape[1] != self.learner_.spec.features:
             raise ValueError(f"X has {X.shape[1]} features, but it learnt with {self.learner_.spec.features}.")
-        known = np.concatenate([[np.nan if self.previous_ is None else self.previous_], y])
+        known = np.empty(len(y) + 1)
+        known[0], known[1:] = np.nan if self.previous_ is None else self.previous_, y
+        if np.isnan(y).any():
+            fill_forward(known[:, None], np.array([0, len(known)]))
         self.learner_.learn(Rows(X, y, known[:-1]), weight)
         self.previous_ = float(known[-1])
 
@@ -320,4 +353,12 @@ class StreamEstimator(BaseEstimator, ABC):
 def _finite(values: np.ndarray, source: object) -> np.ndarray:
     if np.isinf(values).any():
         raise ValueError(f"All features must be finite, or missing, got {source!r}.")
+    return values
+
+
+def _bounded(values: Any, source: object) -> Any:
+    if (np.abs(values) > LARGEST).any():
+        raise ValueError(
+            f"All features must lie within ±{LARGEST:g}, else their squares are too large, got {source!r}."
+        )
     return values

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
+from smoothfbo.harness.methods import SMOOTH_FBO, find
 
 CHART_POINTS = 240  # parts of the run, at most, over which charts average
 LAST_ROWS = 200  # whose predictions are shown
 MOST_EFFECTS = 6  # features whose effects are drawn
 COLOURS = {
     "learned_memory": "#56b4e9",
-    "smoothfbo": "#009e73", "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
+    "smoothfbo": find(SMOOTH_FBO).colour, "unsmoothed": "#0072b2", "last_block": "#cc79a7", "all_past": "#e69f00",
     "last_value": "#777777",
 }  # fmt: skip
 BEST_COLOUR = "#d55e00"
@@ -31,7 +32,7 @@ def label(method: str, block: int) -> str:
         length = "all of the past" if number == "all" else f"{int(number) * block:,} rows"
         return f"{kind.replace('_', ' ')}, {length}"
     return {
-        "smoothfbo": "SmoothFBO", "learned_memory": "learned memory alone",
+        "smoothfbo": find(SMOOTH_FBO).label, "learned_memory": "learned memory alone",
         "unsmoothed": "learned memory, without smoothing", "last_block": "last block only",
         "random_features": "random features", "random_features_difference": "random features, difference",
         "since_change": "since the last change",
@@ -134,8 +135,7 @@ def error_charts(averages: BlockAverages, summary: dict[str, Any]) -> Iterator[C
     if best and best in averages.losses:
         yield Chart(
             "relative_error", "Error so far, relative to the best fixed expert",
-            f"1 is {label(best, block)}, which is known to be the best only at the end; below 1 is better. Dashed: "
-            "windows.",
+            f"1 is “{label(best, block)}”, known to be the best only in hindsight; below 1 is better. Dashed: windows.",
             "row", "ratio",
             [Series(label(name, block), averages.row, _over(averages.running(name), averages.running(best)),
                     colour=colour, dashed=dashed)
@@ -263,12 +263,14 @@ def last_predictions(path: Path, target: str) -> Chart:
     lines = [Series("truth", frame["row"], frame["target"], colour="#000000")]
     for level, colour in (("95", "#56b4e9"), ("80", COLOURS["smoothfbo"])):
         if f"low_{level}" in frame:
-            band = {"low": frame[f"low_{level}"], "high": frame[f"high_{level}"]}
-            lines.append(Series(f"band of {level} %", frame["row"], frame["prediction"], colour=colour, **band))
-    lines.append(Series("SmoothFBO", frame["row"], frame["prediction"], colour=COLOURS["smoothfbo"], dashed=True))
+            edges = {"low": frame[f"low_{level}"], "high": frame[f"high_{level}"]}
+            lines.append(
+                Series(f"{level} % band", frame["row"], frame["prediction"], **edges, colour=colour, only_band=True)
+            )
+    lines.append(Series("SmoothFBO", frame["row"], frame["prediction"], colour=COLOURS["smoothfbo"]))
     return Chart(
         "predictions", "Predictions and truth, last rows", f"The last {len(frame)} rows; every prediction, and its "
-        "bands, were made before the target was used. 80 and 95 % of the targets lie in the bands.", "row", target,
+        "bands, were made before the target was used. The bands should hold 80 and 95 % of the targets.", "row", target,
         lines,
     )  # fmt: skip
 

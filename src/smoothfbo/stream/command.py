@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from smoothfbo.harness.study import Entry, Report, Run
-from smoothfbo.stream.config import StreamConfig
+from smoothfbo.stream.config import StreamConfig, with_flags
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _live(config: Any) -> int | None:
     start_jax(cpu_only=True)
     from smoothfbo.stream.live import run_live
 
-    return run_live(config, lambda line: print(f"smoothfbo: {line}", file=sys.stderr, flush=True))
+    return run_live(config, lambda line: print(f"smoothfbo: {with_flags(line)}", file=sys.stderr, flush=True))
 
 
 def _execute(run: Run) -> None:

@@ -1,9 +1,9 @@
 """Configuration of `smoothfbo stream`. No jax here: `--help` must be quick."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from smoothfbo.errors import UsageError
+from smoothfbo.errors import UsageError, as_flags
 from smoothfbo.stream.options import LearnerOptions, default_block, is_number, require, require_choice, require_integer
 
 
@@ -63,9 +63,10 @@ class LiveOptions:
 class StreamConfig(LearnerOptions, LiveOptions, TableOptions):
     """Go through a table in time order, predict every row before its target is used, and learn how much past to trust.
 
-    Rows are taken in blocks. The predictor is fitted to all earlier blocks, weighted by a mixture of forgetting rates;
-    SmoothFBO tunes the mixture so that the newest block would have been predicted best. Every row is predicted by the
-    predictor fitted to the blocks before its own, from its own features and the targets known by then.
+    A row is predicted from its own features and the targets known by then, by a mixture of experts: ridge regressions
+    with memories of different lengths, the last value, random features. One of them is SmoothFBO's own: it tunes its
+    mixture of forgetting rates so that the newest block of rows would have been predicted best. Experts and mixture
+    change after every target.
     """
 
     def __post_init__(self) -> None:
@@ -120,3 +121,8 @@ class StreamConfig(LearnerOptions, LiveOptions, TableOptions):
     @property
     def all_lags(self) -> tuple[int, ...]:
         return (*range(1, self.lags + 1), *self.extra_lags)
+
+
+def with_flags(message: str) -> str:
+    """A fault or a note as the command line says it."""
+    return as_flags(message, {field.name for field in fields(StreamConfig)})

@@ -11,6 +11,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from smoothfbo.harness.charts import Chart, Series
+from smoothfbo.harness.methods import SMOOTH_FBO, find
 from smoothfbo.harness.page import Part, Table
 from smoothfbo.stream.learner.specification import LEVELS
 
@@ -20,7 +21,8 @@ COVERAGE_POINTS = 60  # parts of the run over which coverage is averaged
 TAIL = 100_000  # the last rows, from which the residuals are described
 BINS = 10  # of probabilities
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-COLOURS = ("#56b4e9", "#009e73", "#0072b2")
+OURS = find(SMOOTH_FBO).colour
+COLOURS = ("#56b4e9", OURS, "#0072b2")  # of the bands
 NAMES = [f"{100 * level:.0f}" for level in LEVELS]
 
 
@@ -128,7 +130,7 @@ def coverage_chart(found: Diagnostics) -> Chart | None:
         return None
     part = np.where(found.banded[:, None] > 0, found.covered / np.maximum(found.banded, 1)[:, None], np.nan)
     lines = [
-        Series(f"band of {name} %", found.row, 100 * part[:, index], colour=COLOURS[index])
+        Series(f"{name} % band", found.row, 100 * part[:, index], colour=COLOURS[index])
         for index, name in enumerate(NAMES)
     ]
     lines += [
@@ -147,7 +149,7 @@ def residual_parts(found: Diagnostics, target: str) -> Iterator[Part]:
     if len(values) < 20:
         return
     low, high = np.quantile(values, [0.001, 0.999])
-    if high > low:
+    if high > low and values.std() > 0:  # squares of tiny numbers are 0
         counts, edges = np.histogram(values[(values >= low) & (values <= high)], bins=40)
         centres, width = (edges[:-1] + edges[1:]) / 2, edges[1] - edges[0]
         normal = np.exp(-(((centres - values.mean()) / values.std()) ** 2) / 2) / (values.std() * np.sqrt(2 * np.pi))
@@ -155,7 +157,7 @@ def residual_parts(found: Diagnostics, target: str) -> Iterator[Part]:
             "residuals", "Residuals", f"Target minus prediction, the last {len(values):,} rows; what is beyond the "
             "outermost thousandth is left out. Dashed: a normal distribution with the same mean and spread.",
             f"residual of {target}", "density",
-            [Series("residuals", centres, counts / (len(values) * width), colour=COLOURS[1]),
+            [Series("residuals", centres, counts / (len(values) * width), colour=OURS),
              Series("normal", centres, normal, colour="#999999", dashed=True)],
         )  # fmt: skip
     spread = values.std()
@@ -180,7 +182,7 @@ def reliability_parts(found: Diagnostics) -> Iterator[Part]:
         "reliability", "Probabilities and what came true", "Rows by the probability of the class that was predicted; "
         "the table says how many. On the dashed line the probabilities are right.",
         "probability of the predicted class (%)", "right (%)",
-        [Series("SmoothFBO", 100 * said[used] / count[used], 100 * right[used] / count[used], colour=COLOURS[1],
+        [Series("SmoothFBO", 100 * said[used] / count[used], 100 * right[used] / count[used], colour=OURS,
                 markers=True),
          Series("right probabilities", [0, 100], [0, 100], colour="#999999", dashed=True)],
     )  # fmt: skip
@@ -199,7 +201,7 @@ def time_parts(found: Diagnostics, error: str) -> Iterator[Part]:
         used = np.flatnonzero(found.hours[1])
         yield Chart(
             "error_by_hour", "Error by hour of the day", f"The {error} of all rows.", "hour", error,
-            [Series("SmoothFBO", used, found.hours[0][used] / found.hours[1][used], colour=COLOURS[1], markers=True)],
+            [Series("SmoothFBO", used, found.hours[0][used] / found.hours[1][used], colour=OURS, markers=True)],
         )  # fmt: skip
     if found.days is not None and np.sum(found.days[1] > 0) > 1:
         used = np.flatnonzero(found.days[1])

@@ -1,24 +1,27 @@
 """The learner as an estimator: `StreamRegressor` and `StreamClassifier`."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from smoothfbo.stream.base import StreamEstimator
+from smoothfbo.stream.frames import is_missing
 from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
+from smoothfbo.stream.reading.faults import LARGEST
 from smoothfbo.stream.scikit import ClassifierMixin, RegressorMixin
 
 LEAST_DOUBT = 1e-6  # a part of every probability that is the same for all classes
 
 
 class StreamRegressor(RegressorMixin, StreamEstimator):
-    """Regression on a drifting stream: a linear fit whose memory is learnt by SmoothFBO.
+    """Regression on a drifting stream: a mixture of experts, one of them a fit whose memory SmoothFBO learns.
 
     Parameters
     ----------
-    block : rows after which the predictor and its memory change; None is 16, for classes 8.
+    block : rows of a block: a round of SmoothFBO, and the unit of all memories; None is 16, for classes 8.
     predictor : "linear" or "network".
     smoothing : window of SmoothFBO, in blocks.
     step : outer step, of log-weights.
@@ -37,7 +40,16 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
         del classes
-        return np.asarray(y, np.float64)
+        try:
+            known = y if y.dtype.kind in "fiub" else [math.nan if is_missing(value) else value for value in y]
+            targets = np.array(known, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"The target must be a number, or None where it is missing, got {y[0]!r}.") from error
+        if np.isinf(targets).any():
+            raise ValueError("The target must be finite, or NaN where it is missing, got an infinite one.")
+        if (np.abs(targets) > LARGEST).any():
+            raise ValueError(f"The target must lie within ±{LARGEST:g}, else its square is too large.")
+        return targets
 
     def _decode(self, outcome: Outcome) -> np.ndarray:
         return outcome.predictions[0]
@@ -63,11 +75,11 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
 
 
 class StreamClassifier(ClassifierMixin, StreamEstimator):
-    """Classification on a drifting stream, by a linear fit to the classes' indicators whose memory is learnt.
+    """Classification on a drifting stream: a vote of experts that are fitted to the classes' indicators.
 
     Parameters
     ----------
-    block : rows after which the predictor and its memory change; None is 16, for classes 8.
+    block : rows of a block: a round of SmoothFBO, and the unit of all memories; None is 16, for classes 8.
     predictor : "linear" or "network".
     smoothing : window of SmoothFBO, in blocks.
     step : outer step, of log-weights.
@@ -104,8 +116,9 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         return (1 - LEAST_DOUBT) * shares + LEAST_DOUBT / len(self.classes_)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
-        seen = np.unique(y if classes is None else np.concatenate([classes, y]))
         known = vars(self).get("classes_")
+        _check_classes(*(np.asarray(group) for group in (known, classes, y) if group is not None))
+        seen = np.unique(y if classes is None else np.concatenate([classes, y]))
         self.classes_ = seen if known is None else np.concatenate([known, np.setdiff1d(seen, known)])
         index = {value: float(position) for position, value in enumerate(self.classes_.tolist())}
         return np.array([index[value] for value in y.tolist()])
@@ -115,3 +128,15 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
 
     def _decode(self, outcome: Outcome) -> np.ndarray:
         return self.classes_[np.minimum(outcome.predictions[0].astype(int), len(self.classes_) - 1)]
+
+
+def _check_classes(*groups: np.ndarray) -> None:
+    """Raise if a class is missing, or if some are text and others are not: NumPy would make text of all."""
+    one_of_kind: dict[bool, Any] = {}
+    for value in (value for group in groups for value in (group if group.dtype.kind == "O" else group[:1]).tolist()):
+        if np.ndim(value) > 0 or is_missing(value):
+            raise ValueError(f"Every row needs a class, which is text or a number, got {value!r}.")
+        one_of_kind[isinstance(value, str)] = value
+    if len(one_of_kind) == 2:
+        text, number = one_of_kind[True], one_of_kind[False]
+        raise ValueError(f"Classes must be all text or all numbers, got {text!r} and {number!r}.")

@@ -16,7 +16,8 @@ import pyarrow as pa
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.interruption import Interruption
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.pipeline import MOST_FORECASTS, StreamSink, compute, open_stream, process_piece
+from smoothfbo.stream.passes import StreamSink
+from smoothfbo.stream.pipeline import MOST_FORECASTS, compute, open_stream, process_piece
 from smoothfbo.stream.run import check_state
 from smoothfbo.stream.session import Session, save_session
 
@@ -39,14 +40,14 @@ def run_live(config: StreamConfig, say: Callable[[str], None]) -> int:
     answers = Answers(session, printer)
     is_learning = state is not None and not config.predict_only
     fault: UsageError | None = None
-    reported = len(session.changes), 0
+    reported = len(session.changes), 0, 0
     with Interruption() as interruption, Saver(session, state if is_learning else None, config.save_every) as saver:
         try:
             for piece in interruption.watch(opened.pieces()):
                 with saver.pause():
                     fault = answers.add(piece)
                     printer.flush()
-                reported = _report_news(session, *reported, say)
+                reported = report_news(session, reported, say)
                 if fault is not None:
                     break
         except UsageError as error:
@@ -187,14 +188,14 @@ class Saver:
             self._rows = self._session.rows
 
 
-def _report_news(session: Session, changes: int, faults: int, say: Callable[[str], None]) -> tuple[int, int]:
-    """Say what was found after so many changes and faults, and how many there are now."""
-    found = [*session.unread.first, *session.left_out.first]
+def report_news(session: Session, reported: tuple[int, int, int], say: Callable[[str], None]) -> tuple[int, int, int]:
+    """Say what was found after so many changes, lines and rows that were reported, and how many there are now."""
+    changes, lines, rows = reported
     for change in session.changes[changes:]:
         say(f"the data changed at row {change['row']:,}")
-    for fault in found[faults:]:
+    for fault in (*session.unread.first[lines:], *session.left_out.first[rows:]):
         say(f"left out: {fault}")
-    return len(session.changes), len(found)
+    return len(session.changes), len(session.unread.first), len(session.left_out.first)
 
 
 def _summary(session: Session, waiting: list[pa.Table], state: Path | None) -> list[str]:

@@ -22,7 +22,7 @@ class LearnerOptions:
     """How the learner learns. The estimators take these options by the same names."""
 
     block: int | None = None
-    """Rows of a block. The predictor and the weights change from block to block. If not given: 16, for classes 8."""
+    """Rows of a block: a round of SmoothFBO, and the unit of all memories. If not given: 16, for classes 8."""
     predictor: Literal["linear", "network"] = "linear"
     """Linear in standardised features (closed form), or a network with two hidden layers."""
     smoothing: int = 5

@@ -8,6 +8,7 @@ from smoothfbo.harness import store
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Section, Table, Verdict, repeat_section, write_page
 from smoothfbo.harness.study import Outcome
 from smoothfbo.stream import charts, diagnostics
+from smoothfbo.stream.config import with_flags
 from smoothfbo.stream.groups.report import series_facts, series_sections, series_verdict
 
 MOST_NAMES = 12  # of columns or rows that are listed in a line
@@ -128,8 +129,7 @@ def _warnings(summary: dict[str, Any]) -> Iterator[tuple[Verdict, str]]:
     off = {level: part for level, part in (summary.get("coverage") or {}).items() if abs(part - float(level)) > 0.02}
     if off and summary["rows"] >= ENOUGH_ROWS:
         text = [
-            f"{100 * part:.1f} % of the targets in the band of {100 * float(level):.0f} %"
-            for level, part in off.items()
+            f"{100 * part:.1f} % of the targets in the {100 * float(level):.0f} % band" for level, part in off.items()
         ]
         yield Verdict("bands", OPEN), f"{_list(text)}; a target that often repeats itself is covered by any band."
     if summary["rows"] < ENOUGH_ROWS:
@@ -144,19 +144,20 @@ def _horizon(rows: int) -> str:
 
 def _verdict(summary: dict[str, Any]) -> str:
     if not _is_judged(summary):
-        return "No row has both a prediction and a target, so there is no error to tell."
+        return "No row has both a prediction and a target, so there is no error to report."
     if summary.get("series") is not None:
         return series_verdict(summary)
     error, best = summary["errors"]["smoothfbo"], summary["best_reference"]
     text = f"SmoothFBO's {summary['error_name']} is {error:.4g}."
     if summary.get("coverage"):
         absolute, held = summary["absolute_errors"]["smoothfbo"], summary["coverage"]["0.8"]
-        text += f" Its predictions are off by {absolute:.3g} on average; bands of 80 % held for {100 * held:.1f} %."
+        text += f" Its predictions are off by {absolute:.3g} on average; {100 * held:.1f} % of the targets lie in the"
+        text += " 80 % bands."
     if best is None or summary["ratio_to_best_reference"] is None:
         return text
     return (
-        f"{text} The best fixed expert, chosen in hindsight, is {charts.label(best, summary['block'])} with "
-        f"{summary['errors'][best]:.4g}; the ratio is {summary['ratio_to_best_reference']:.4f}."
+        f"{text} The best fixed expert in hindsight, “{charts.label(best, summary['block'])}”, has "
+        f"{summary['errors'][best]:.4g}: the ratio is {summary['ratio_to_best_reference']:.4f}."
     )
 
 
@@ -268,9 +269,9 @@ def facts(summary: dict[str, Any]) -> list[str]:
         count = summary["left_out"]
         lines.append(f"{count:,} rows were left out; the first of them: {' '.join(summary['left_out_first'])}")
     if summary.get("coverage"):
-        parts = [f"{100 * part:.1f} % in the band of {100 * float(level):.0f} %"
+        parts = [f"{100 * part:.1f} % in the {100 * float(level):.0f} % band"
                  for level, part in summary["coverage"].items()]  # fmt: skip
-        lines.append(f"Of the targets lay {_list(parts)}.")
+        lines.append(f"Targets in the bands: {_list(parts)}.")
     if summary.get("series") is not None:
         lines += series_facts(summary)
     else:
@@ -300,7 +301,8 @@ def outcome(folder: Path) -> Outcome:
     """A fault in the table, or the end of standard input, is told after what came before it."""
     summary = store.read_json(folder / "summary.json")
     if summary["fault"] is not None:
-        return Outcome(2, f"{summary['fault']} The {summary['rows']:,} rows before are kept.")
+        rows = "1 row before is" if summary["rows"] == 1 else f"{summary['rows']:,} rows before are"
+        return Outcome(2, f"{with_flags(summary['fault'])} The {rows} kept.")
     if summary["stopped"]:
         return Outcome(130, "stopped; standard input cannot be read again, so this is the end.")
     return Outcome()

@@ -13,13 +13,13 @@ from smoothfbo.harness.interruption import Interruption
 from smoothfbo.harness.study import Progress, Run
 from smoothfbo.stream import pipeline
 from smoothfbo.stream.charts import label
-from smoothfbo.stream.config import StreamConfig
+from smoothfbo.stream.config import StreamConfig, with_flags
 from smoothfbo.stream.folder import TABLES, StreamFolder
 from smoothfbo.stream.groups import pipeline as series_pipeline
 from smoothfbo.stream.groups import shares
 from smoothfbo.stream.groups.files import save_session as save_series
 from smoothfbo.stream.groups.summary import write_series
-from smoothfbo.stream.pipeline import StreamProgress, best_reference, finish
+from smoothfbo.stream.passes import StreamProgress, best_reference, finish
 from smoothfbo.stream.reading.reader import can_be_read_again
 from smoothfbo.stream.session import save_session
 
@@ -58,7 +58,8 @@ def execute(run: Run) -> None:
         sink.save(lambda path: save_to(session, path))
 
     def on_progress(progress: StreamProgress) -> None:
-        run.on_progress(Progress(_line(progress), progress.rows, None, "rows", notes=progress.notes))
+        notes = tuple(map(with_flags, progress.notes))
+        run.on_progress(Progress(_line(progress), progress.rows, None, "rows", notes=notes))
 
     with folders.alone(folder / "progress"), Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())

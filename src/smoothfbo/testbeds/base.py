@@ -77,6 +77,14 @@ class AbstractTestbed(eqx.Module):
         """The adjoint function as methods train it: of the same family as the inner one."""
         return self.inner(rate=rate, steps=steps, batch_size=batch_size)
 
+    @property
+    def system_rate(self) -> float:
+        """A step size for methods that solve the adjoint's linear system by gradient steps.
+
+        It must be below 2 over the curvature of the inner problem; 0.1 suits a curvature of about 2.
+        """
+        return 0.1
+
     # What the theory needs.
 
     def smoothness(self, rounds: int) -> Any:

@@ -141,6 +141,11 @@ class ChangingSupport(AbstractTestbed):
         rate = 0.02 if rate is None else rate
         return trained(self.linear(), rate=rate, steps=steps, batch_size=batch_size, adaptive=False)
 
+    @property
+    def system_rate(self) -> float:
+        """0.01: a penalty adds a curvature of up to e⁴."""
+        return 0.01
+
     # The exact answer.
 
     def coefficients(self, outer: Float[Array, " d"]) -> Float[Array, " d"]:

@@ -58,13 +58,13 @@ class SeriesBands:
     """The state of the bands of every series."""
 
     def __init__(self, horizon: int):
-        self.program = band_program(horizon)
+        self.horizon = horizon
         self.states = np.zeros((0, len(self.program.packing.initial)))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "SeriesBands":
-        other = object.__new__(SeriesBands)  # a compiled program is not copied
-        other.program, other.states = self.program, self.states.copy()
-        return other
+    @property
+    def program(self) -> BandProgram:
+        """Not kept here, because a compiled program can be neither copied nor pickled."""
+        return band_program(self.horizon)
 
     def add(
         self, predictions: np.ndarray, targets: np.ndarray, segments: Segments, workers: Executor, keep: bool = True

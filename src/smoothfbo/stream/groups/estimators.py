@@ -11,6 +11,7 @@ import pyarrow as pa
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.base import StreamEstimator
 from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+from smoothfbo.stream.frames import as_frame, as_text, is_missing
 from smoothfbo.stream.groups.files import VERSION, learners_of
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners
@@ -18,7 +19,7 @@ from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
-from smoothfbo.stream.segments import segments_of
+from smoothfbo.stream.segments import fill_forward, join, segments_of
 
 
 class _Keyed(NamedTuple):
@@ -92,7 +93,15 @@ class _BySeries(StreamEstimator):
 
     @property
     def _by(self) -> tuple[str, ...]:
-        return (self.by,) if isinstance(self.by, str) else tuple(self.by)
+        names = (self.by,) if isinstance(self.by, str) else tuple(self.by)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"`by` must be a column, or a list of different columns, got {self.by!r}.")
+        return names
+
+    def _check(self, weight: np.ndarray | None) -> None:
+        if weight is not None:
+            raise ValueError("Rows of many series have no weights; leave `w` out.")
+        super()._check(None)
 
     def _checked(self, X: Any) -> Any:
         features, keys = self._split(X)
@@ -105,6 +114,7 @@ class _BySeries(StreamEstimator):
 
     def _split(self, X: Any) -> tuple[Any, pa.Table]:
         """The columns of features, and those that name the series."""
+        X = as_frame(X)
         if not hasattr(X, "columns"):
             raise TypeError(f"Many series need a data frame with {', '.join(self._by)}, got {type(X).__name__}.")
         for name in self._by:
@@ -112,22 +122,21 @@ class _BySeries(StreamEstimator):
                 raise ValueError(f"The data frame has no column {name!r}, which says which series a row is of.")
             if X[name].isna().any():
                 raise ValueError(f"Column {name!r} has no value in row {int(np.argmax(X[name].isna())) + 1}.")
-        keys = pa.table({name: pa.array(X[name].astype(str).tolist(), pa.string()) for name in self._by})
+        keys = pa.table({name: pa.array([as_text(value) for value in X[name]], pa.string()) for name in self._by})
         return X.drop(columns=list(self._by)), keys
 
     def _key(self, x: Mapping[Any, Any]) -> pa.Table:
         for name in self._by:
-            if x.get(name) is None:
+            if is_missing(x.get(name)):
                 raise ValueError(f"The row has no {name!r}, which says which series it is of, got {dict(x)!r}.")
-        return pa.table({name: pa.array([str(x[name])]) for name in self._by})
+        return pa.table({name: pa.array([as_text(x[name])]) for name in self._by})
 
-    def _row(self, x: Mapping[Any, Any]) -> Any:
+    def _row(self, x: Mapping[Any, Any], learns: bool = False) -> Any:
         features = {name: value for name, value in x.items() if name not in self._by}
-        return _Keyed(super()._row(features), self._key(x))
+        return _Keyed(super()._row(features, learns), self._key(x))
 
     def _learn(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> None:
-        if weight is not None:
-            raise ValueError("Rows of many series have no weights; leave `w` out.")
+        del weight
         if not self._is_started:
             self._start(X.features)
             self.keys_, self.previous_ = SeriesKeys(self._by), np.zeros(0)
@@ -138,10 +147,11 @@ class _BySeries(StreamEstimator):
         more = len(self.keys_.names) - len(self.previous_)
         self.previous_ = np.concatenate([self.previous_, np.full(max(more, 0), np.nan)])
         y = y[segments.order]
-        previous = np.concatenate([[np.nan], y[:-1]])
-        previous[segments.starts[:-1]] = self.previous_[segments.slots]
-        self.learner_.process(Rows(X.features[segments.order], y, previous), segments)
-        self.previous_[segments.slots] = y[segments.starts[1:] - 1]
+        joined = join(segments, np.ones(len(segments.slots), np.int64))
+        known = joined.of(self.previous_[segments.slots], y)
+        fill_forward(known[:, None], joined.starts)
+        self.learner_.process(Rows(X.features[segments.order], y, known[joined.rows - 1]), segments)
+        self.previous_[segments.slots] = known[joined.starts[1:] - 1]
 
     def _one(self, row: Any) -> Any:
         return StreamEstimator._one(self, row)

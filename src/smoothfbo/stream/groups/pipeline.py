@@ -1,10 +1,9 @@
 """`smoothfbo stream --by`: a table of many series in one pass, each predicted and learnt as if it were alone."""
 
-import copy
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ import pyarrow as pa
 import pyarrow.compute
 
 from smoothfbo.errors import UsageError
+from smoothfbo.stream import passes
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.groups.files import new_session, open_session, save_session
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.records import block_table, prediction_table
 from smoothfbo.stream.groups.session import SeriesSession
 from smoothfbo.stream.groups.summary import summary_of_series
-from smoothfbo.stream.pipeline import Clock, StreamProgress, StreamResults, StreamSink, finish
-from smoothfbo.stream.reading.faults import MOST_NAMED, LeftOut
+from smoothfbo.stream.passes import Clock, Steps, StreamProgress, StreamResults, StreamSink, finish, require_learner
+from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.reader import OpenTable, can_be_read_again
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
@@ -105,8 +105,7 @@ def open_stream(
     """See `pipeline.open_stream`; with `choose`, of the rows that it returns alone."""
     if snapshot is not None:
         return OpenSeries(*open_session(config, snapshot), choose)
-    if config.predict_only and not (state is not None and state.exists()):
-        raise UsageError(f"`predict_only` needs a learner, but {state} does not exist.")
+    require_learner(config, state)
     if state is None or not state.exists():
         return OpenSeries(*new_session(config), choose)
     table, session = open_session(config, state)
@@ -116,58 +115,15 @@ def open_stream(
     return OpenSeries(table, session)
 
 
-def process_pieces(
-    session: SeriesSession,
-    pieces: Iterator[pa.Table],
-    sink: StreamSink | None = None,
-    progress: Callable[[StreamProgress], None] | None = None,
-    after_piece: Callable[[SeriesSession], None] | None = None,
-    before_forecasts: Callable[[SeriesSession], None] | None = None,
-) -> StreamResults:
-    """Predict and learn piece by piece. After `after_piece` everything before it can be taken up from the session.
-
-    The last rows of a series may have no target yet: they wait for a row of the series that has one, or for the end,
-    where they are predicted while `session` stays where it was before them.
-    """
-    clock = Clock(session.rows)
-    fault: UsageError | None = None
-    waiting: pa.Table | None = None
-    while fault is None:
-        try:
-            piece = next(pieces, None)
-        except UsageError as error:
-            fault = error
-            break
-        if piece is None:
-            break
-        read = int(piece[NUMBER][-1].as_py())
-        piece, waiting = _until_last_targets(piece, waiting, session)
-        fault = _process(session, piece, sink)
-        if fault is not None:
-            waiting = None
-        session.read = read
-        session.waiting = np.zeros(0, np.int64) if waiting is None else waiting[NUMBER].to_numpy()
-        if after_piece is not None:
-            after_piece(session)
-        clock.add(session.rows)
-        if progress is not None:
-            speed, block = clock.rows_per_second, session.config.rows_per_block
-            progress(StreamProgress(session.rows, speed, session.errors(), session.notes, block))
-    if before_forecasts is not None:
-        before_forecasts(session)
-    if waiting is None:
-        return results_of(session, clock, fault)
-    ahead = copy.deepcopy(session)
-    fault = _process(ahead, waiting, sink) or fault
-    return replace(results_of(ahead, clock, fault), forecasts=ahead.rows - session.rows)
-
-
 def _process(session: SeriesSession, piece: pa.Table, sink: StreamSink | None) -> UsageError | None:
     """Predict and learn the rows of one piece; what is wrong with them, if anything is and nothing may be left out."""
     while piece.num_rows:
         before = session.encoder.rows
         fault = _until_fault(session, piece, sink)
-        if fault is None or not session.left_out.is_allowed:
+        if fault is None:
+            return None
+        if not session.left_out.is_allowed:
+            session.waiting = np.zeros(0, np.int64)  # no row comes after a fault
             return fault
         piece = piece.slice(session.encoder.rows - before + 1)
         session.left_out.add(fault)
@@ -196,8 +152,16 @@ def _until_fault(session: SeriesSession, piece: pa.Table, sink: StreamSink | Non
     return fault
 
 
+def _hold_back(session: SeriesSession, piece: pa.Table, waiting: pa.Table | None) -> tuple[pa.Table, pa.Table | None]:
+    """See `_until_last_targets`; the session remembers how far the table was read, and which rows wait."""
+    session.read = int(piece[NUMBER][-1].as_py())
+    piece, waiting = _until_last_targets(session, piece, waiting)
+    session.waiting = np.zeros(0, np.int64) if waiting is None else waiting[NUMBER].to_numpy()
+    return piece, waiting
+
+
 def _until_last_targets(
-    piece: pa.Table, waiting: pa.Table | None, session: SeriesSession
+    session: SeriesSession, piece: pa.Table, waiting: pa.Table | None
 ) -> tuple[pa.Table, pa.Table | None]:
     """The rows up to the last one with a target, series by series, and those after it; not too many of them."""
     together = piece if waiting is None else pa.concat_tables([waiting, piece])
@@ -241,32 +205,14 @@ def _free_memory() -> int | None:
 
 
 def results_of(session: SeriesSession, clock: Clock, fault: UsageError | None) -> StreamResults:
-    return StreamResults(
-        rows=session.rows,
-        table_rows=session.encoder.rows - session.left_out.count,
-        block=session.config.rows_per_block,
-        blocks=int(session.sums.blocks.sum()),
-        is_classification=session.schema.is_classification,
-        error_name="error rate" if session.schema.is_classification else "mean squared error",
-        judged=session.known,
-        errors=session.errors(),
-        absolute_errors={} if session.schema.is_classification else session.errors(absolute=True),
-        coverage=session.coverage(),
-        changes=[],
-        notes=list(session.notes),
-        missing={name: count for name, count in session.encoder.missing.items() if count},
-        constant_features=session.encoder.constant_columns,
-        features=session.encoder.used_names,
-        effects=[] if session.learners.spec.is_network else session.encoder.names,
-        classes=session.encoder.classes,
-        skipped_rounds=session.skipped,
-        seconds=clock.seconds,
-        rows_per_second=clock.rows_per_second,
-        left_out=session.unread.count + session.left_out.count,
-        left_out_first=[*session.unread.first, *session.left_out.first][:MOST_NAMED],
-        fault=fault,
-        series=summary_of_series(session),
-    )
+    spec, series = session.learners.spec, summary_of_series(session)
+    blocks = int(session.sums.blocks.sum())
+    return passes.results_of(session, clock, fault, spec=spec, blocks=blocks, changes=[], series=series)
+
+
+def process_pieces(*arguments: Any, **options: Any) -> StreamResults:
+    """`passes.process_pieces` for a table of many series."""
+    return passes.process_pieces(Steps(_hold_back, _process, results_of), *arguments, **options)
 
 
 def run_series(

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 
 from smoothfbo.harness.charts import Chart, Series
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Section, Table, Verdict
+from smoothfbo.stream.charts import COLOURS
 
-OURS, LAST = "#009e73", "#777777"
+OURS, LAST = COLOURS["smoothfbo"], COLOURS["last_value"]
 INTERVALS = 60  # of the table, in which changes are counted
 MOST_BLOCKS = 4096  # of a series, that the chart of its learning shows
 

@@ -23,7 +23,7 @@ from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.pipeline import open_stream, process_pieces, results_of
 from smoothfbo.stream.groups.session import SeriesSession
 from smoothfbo.stream.groups.summary import write_series
-from smoothfbo.stream.pipeline import Clock, StreamResults, finish
+from smoothfbo.stream.passes import Clock, StreamResults, finish
 from smoothfbo.stream.reading.faults import MOST_NAMED
 from smoothfbo.stream.reading.reader import can_be_read_again
 

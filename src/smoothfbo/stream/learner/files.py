@@ -52,6 +52,8 @@ def load(path: Path) -> tuple[Learner, dict[str, Any]]:
 
 def read(path: Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays of a file of this kind and version."""
+    if not path.exists():
+        raise UsageError(f"{path} does not exist.")
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

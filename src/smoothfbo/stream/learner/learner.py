@@ -55,6 +55,20 @@ class _Piece(NamedTuple):
         return found.swapaxes(0, 1).reshape(found.shape[1], -1)[:, : self.rows]
 
 
+class _Processed(NamedTuple):
+    """What came of rows: pieces, of the first one the rows to skip, full blocks, and the targets of the others."""
+
+    pieces: list[_Piece]
+    skip: int
+    full: int
+    targets: np.ndarray
+
+    @property
+    def numbers(self) -> Iterator[np.ndarray]:
+        """The predictions of SmoothFBO, piece by piece."""
+        return (piece.predictions[0, self.skip if i == 0 else 0 :] for i, piece in enumerate(self.pieces))
+
+
 @contextlib.contextmanager
 def double_precision() -> Iterator[None]:
     """Second moments need float64. The work is many small steps, which the CPU does best."""
@@ -88,7 +102,8 @@ class Learner:
         self.spec = spec
         with double_precision():
             self.state: LearnerState = _rounds(spec).init()
-            self.intervals: Intervals | None = None if spec.is_classification else empty_intervals(spec.horizon)
+            self._intervals: Intervals | None = None if spec.is_classification else empty_intervals(spec.horizon)
+        self._unbanded: list[tuple[np.ndarray, np.ndarray]] = []  # predictions and targets they have not seen yet
         empty = np.zeros(0)
         self.pending = Rows(
             np.zeros((0, spec.features)), empty, empty
@@ -98,6 +113,19 @@ class Learner:
         self._fit: tuple[LearnerState, LinearFit] | None = None  # the state it was read from, and the fit
         self.weight: np.ndarray | None = None  # of the rows of `pending`, once a row had one; only without a delay
         self._single: SingleRows | None = None  # the block that has begun, once a single row of it was predicted
+
+    @property
+    def intervals(self) -> Intervals | None:
+        """What bands are made of, after all rows that were learnt; None for classes."""
+        if self._unbanded:
+            numbers, targets = (np.concatenate(parts) for parts in zip(*self._unbanded, strict=True))
+            self._unbanded = []
+            _, self._intervals = self._edges([numbers], targets)
+        return self._intervals
+
+    @intervals.setter
+    def intervals(self, intervals: Intervals | None) -> None:
+        self._intervals = intervals
 
     def predict(self, rows: Rows, with_bands: bool = True) -> Outcome:
         """Predictions for rows each of which could come next. Nothing is learnt or kept."""
@@ -157,7 +185,12 @@ class Learner:
                 self._single.learn(self.pending, self.weight)
             self.silent += len(rows.target)
         else:
-            self._process(rows, weight)
+            done = self._process(rows, weight)
+            if self._intervals is not None:
+                # Bands that nobody asks for wait: one call of their program is cheaper than one for each block.
+                self._unbanded.append((np.concatenate(list(done.numbers)), done.targets))
+                if sum(len(targets) for _, targets in self._unbanded) >= ROWS_PER_CALL:
+                    _ = self.intervals
 
     def process(self, rows: Rows, weight: np.ndarray | None = None) -> Outcome:
         """Predict rows one after the other, and learn whenever a block is full.
@@ -165,11 +198,12 @@ class Learner:
         `weight` says how much each row counts in the fit and in the loss that tunes the memory; 1 if there is none.
         With a delay d, block i − d is learnt when block i is full; `pending` begins with the oldest block that waits.
         """
-        silent, (pieces, edges, skip, full) = self.silent, self._process(rows, weight)
-        return self._asked(self._outcome(pieces, skip, full), edges, silent)
+        silent, done = self.silent, self._process(rows, weight)
+        # Bands of the first calls are made while later ones still run.
+        edges, self.intervals = self._edges(done.numbers, done.targets)
+        return self._asked(self._outcome(done.pieces, done.skip, done.full), edges, silent)
 
-    def _process(self, rows: Rows, weight: np.ndarray | None) -> tuple[list["_Piece"], list[np.ndarray], int, int]:
-        """What the outcome is made of: pieces, edges of bands, rows of the first piece to skip, and full blocks."""
+    def _process(self, rows: Rows, weight: np.ndarray | None) -> "_Processed":
         weights = self._weights(rows, weight)
         together = _join(self.pending, rows)
         block, delay, total = self.spec.rows, self.spec.delay, len(together.target)
@@ -197,22 +231,20 @@ class Learner:
         learnt = max(total // block - delay, 0)
         self.learnt += learnt
         skip = begun - self.silent
-        # Bands of the first calls are made while later ones still run.
-        parts = (piece.predictions[0, skip if i == 0 else 0 :] for i, piece in enumerate(pieces))
-        edges, self.intervals = self._edges(parts, together.target[waiting * block + skip :])
+        done = _Processed(pieces, skip, total // block - waiting, together.target[waiting * block + skip :])
         self.pending, self.silent = _cut(together, learnt * block, None), 0
         self.weight = _part(weights, learnt * block)
         self._single = self._begin_singly() if self._single is not None and self._single.is_asked else None
-        return pieces, edges, skip, total // block - waiting
+        return done
 
     def __getstate__(self) -> dict[str, Any]:
-        arrays = jax.tree.map(np.asarray, {"state": self.state, "intervals": self.intervals})
+        arrays = jax.tree.map(np.asarray, {"state": self.state, "_intervals": self.intervals})
         return {**vars(self), **arrays, "_fit": None, "_single": None}
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         vars(self).update(content)
         with double_precision():  # else float64 would be narrowed on the way back
-            self.state, self.intervals = jax.device_put((self.state, self.intervals))
+            self.state, self._intervals = jax.device_put((self.state, self._intervals))
 
     def _edges(self, parts: Iterable[np.ndarray], targets: np.ndarray) -> tuple[list[Any], Intervals | None]:
         """The edges of all bands, row after row, for predictions that come in parts; and what the next row needs."""

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.linalg.blas import dger  # pyright: ignore[reportAttributeAccessIssue]
 
 from smoothfbo.stream.learner.aggregation import (
     FEWEST_ROWS,
@@ -265,43 +266,50 @@ class RowRules:
 
     def learn(self, given: np.ndarray, goal: float) -> None:
         """One row more; `given` are the experts and the mixtures of them."""
-        said = np.add.reduceat(self.weights * given, self.starts, axis=1)
-        errors = said - goal
-        allowed = ROUNDING * np.abs(errors[:2]) * (np.abs(said[:2]) + abs(goal))
-        slopes = 2 * errors[:2]
-        slopes[:, 0] *= [self.part(error, VERY_LARGE_ERROR) for error in errors[:2, 0].tolist()]
-        spread = np.concatenate([said[:2], slopes, allowed])[:, self.set]
-        regrets = (spread[:2] - given) * spread[2:4]
-        regrets *= np.abs(regrets) > spread[4:]
+        said = np.add.reduceat(self.weights * given, self.starts, axis=1).ravel().tolist()
+        bases, slopes, allowed = self._slopes(said[:4], goal).take(self.set, axis=2)
+        regrets = (bases - given) * slopes
+        regrets *= np.abs(regrets) > allowed
         squares = regrets * regrets
-        self.squares = RETENTION * self.squares + squares
+        self.squares *= RETENTION
+        self.squares += squares
         self.largest *= RETENTION
         np.maximum(self.largest[0], np.abs(regrets[0]), out=self.largest[0])
         np.maximum(self.largest[1], squares[1], out=self.largest[1])
+        self.sums *= RETENTION
+        self.sums += regrets
         largest, by_squares = np.maximum(self.largest[0], TINY), np.maximum(self.squares[0], TINY)
         self.rates = np.minimum(1 / largest, np.sqrt(self.logarithms / by_squares)) * (self.largest[0] > 0)
-        self.sums = RETENTION * self.sums + regrets
         self.sums[0] -= self.rates * squares[0]
         part = max(1 / SCALE_ROWS, 1 / (self.rows + 1))
-        losses = errors[2].tolist()
-        self.scales = [max(s + part * (e**2 - s), TINY) for s, e in zip(self.scales, losses, strict=True)]
-        losses = np.minimum((given - goal) ** 2 / np.array(self.scales)[self.set], LARGEST_LOSS)
-        self.shares = self.weights[2] * np.exp(-0.5 * losses)
+        self.scales = [max(s + part * ((p - goal) ** 2 - s), TINY) for s, p in zip(self.scales, said[4:], strict=True)]
+        halves = np.array([-0.5 / scale for scale in self.scales]).take(self.set)
+        self.shares = self.weights[2] * np.exp(np.maximum((given - goal) ** 2 * halves, -0.5 * LARGEST_LOSS))
         self.rows += 1
         self._weigh()
+
+    def _slopes(self, said: list[float], goal: float) -> Float[np.ndarray, "3 rules sets"]:
+        """Of the first two rules: what they say, the slopes of their losses, and the regrets that are rounding."""
+        numbers = []
+        for place, p in enumerate(said):
+            error, is_first = p - goal, place % 2 == 0
+            slope = 2 * error * (self.part(error, VERY_LARGE_ERROR) if is_first else 1.0)
+            numbers.append((p, slope, ROUNDING * abs(error) * (abs(p) + abs(goal))))
+        return np.array(numbers).T.reshape(3, 2, 2)
 
     def _weigh(self) -> None:
         exponents = self.rates * self.sums[0]
         highest = np.maximum.reduceat([self.rates, exponents, self.sums[1], self.largest[1]], self.starts, axis=1)
-        rate, exponent, positive, largest = highest[:, self.set]
-        by_rates = np.where(self.rates > 0, self.rates, rate) * np.exp(exponents - exponent)
-        by_sums = np.maximum(self.sums[1], 0) / np.maximum(self.squares[1] + largest, TINY)
         # Equal before the first regret, and where no regret is positive.
-        weights = np.array([np.where(rate > 0, by_rates, 1), np.where(positive > 0, by_sums, 1), self.shares])
-        weights /= np.add.reduceat(weights, self.starts, axis=1)[:, self.set]
+        highest[0] += highest[0] == 0
+        rate, exponent, positive, largest = highest.take(self.set, axis=1)
+        by_rates = np.where(self.rates > 0, self.rates, rate) * np.exp(exponents - exponent)
+        by_sums = np.maximum(self.sums[1], 0) / np.maximum(self.squares[1] + largest, TINY) + (positive <= 0)
+        weights = np.array([by_rates, by_sums, self.shares])
+        weights /= np.add.reduceat(weights, self.starts, axis=1).take(self.set, axis=1)
         weights[2] = (1 - SHARE) * weights[2] + self.share
         self.weights, count = weights, self.starts[1]
-        self.first, self.last = weights[:, :count], weights[:, count:].sum(axis=0) / 3
+        self.first, self.last = weights[:, :count], np.add.reduce(weights[:, count:]) / 3
 
 
 RETAINED = np.array(RETENTIONS)
@@ -311,5 +319,8 @@ def _add_row(inverse: np.ndarray, row: np.ndarray, weight: float) -> np.ndarray:
     """M⁻¹ ← M⁻¹ − uuᵀ/d with u = M⁻¹x and d = 1/weight + xᵀu; returns u/d, by which θ moves for an error of 1."""
     direction = inverse @ row
     scaled = direction * (weight / (1 + weight * (direction @ row)))[..., None]
-    inverse -= scaled[..., :, None] * direction[..., None, :]
+    if inverse.ndim == 2:  # in place, without a second matrix
+        dger(-1.0, direction, scaled, a=inverse.T, overwrite_a=1)
+    else:
+        inverse -= scaled[..., :, None] * direction[..., None, :]
     return scaled

@@ -282,12 +282,16 @@ class Encoder:
         self._last_time = arrays["last_time"].astype(self._last_time.dtype)
 
 
-def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int) -> np.ndarray:
-    """A column for each of `levels`, which grow as new ones come, and one for all beyond `slots`; NaN where missing."""
-    new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
-    levels += new[: slots - len(levels)]  # in order of appearance
+def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int, learns: bool = True) -> np.ndarray:
+    """A column for each of `levels`, which grow as new ones come, and one for all beyond `slots`; NaN where missing.
+
+    Where nothing is to be learnt, `levels` stay, and a row with a new one has the column that it would get as the next.
+    """
+    if learns:
+        new = [level for level in compute.unique(values).to_pylist() if level is not None and level not in levels]
+        levels += new[: slots - len(levels)]  # in order of appearance
     indices = compute.index_in(values, pa.array(levels, pa.string()))
-    indices = compute.fill_null(indices, slots).to_numpy()
+    indices = compute.fill_null(indices, slots if learns else len(levels)).to_numpy()
     marks = (indices[:, None] == np.arange(slots + 1)).astype(np.float64)
     marks[compute.is_null(values).to_numpy()] = np.nan
     return marks

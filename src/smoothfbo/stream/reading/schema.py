@@ -17,7 +17,8 @@ MOST_LEVELS = 20  # of a column that get a feature each
 FEWEST_SLOTS = 8  # of a column that has fewer levels in the first rows: new ones may come
 MOST_INFERRED_CLASSES = 10
 FEWEST_OF_A_CLASS = 5  # rows, on average, if integers are to be classes
-WITH_COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+)")  # 1,5 or 1,234.5 or 1.234,5
+GROUPS = r"\d{1,3}([,'’ \u00a0\u202f]\d{3})+(\.\d+)?|\d{1,3}([. \u00a0\u202f]\d{3})+,\d+"  # 1,234.5 or 1.234,5
+MARKED = re.compile(rf"[+-]?[$€£¥]? ?[+-]?(\d+([.,]\d+)?|{GROUPS}) ?[%$€£¥]?")  # and 1,5 or 12% or $12 or 1 234
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,20 @@ def infer_schema(
         if name not in (*categorical, *ignore, *by):
             _refuse_mixed(first, name)
     notes = []
-    times = [name for name in names if _is_time(first.schema.field(name).type) and name not in (target, *by)]
+    unused = (target, *by, *ignore)
+    times = [name for name in names if _is_time(first.schema.field(name).type) and name not in unused]
     if time is not None:
         time = find_column(time, names, "time")
         if time == target:
             raise UsageError(f"`time` {time} is the target; they must be different columns.")
-    elif len(times) == 1 and times[0] not in ignore:
+    elif len(times) == 1:
         time = times[0]
         notes.append(f"time: column {time!r}, which holds times")
+    others = [name for name in times if name != time]
+    if others:
+        holds = "column" if len(others) == 1 else "columns"
+        use = "`time` says which one is used" if time is None else f"`time` is {time!r}"
+        notes.append(f"{holds} {_list(others)}: times, which are not used; {use}")
 
     columns = []
     for name in names:
@@ -163,7 +170,11 @@ def _kind(kind: pa.DataType, name: str, preferred: Kind) -> Kind:
         return preferred
     if pa.types.is_boolean(kind) or _is_text(kind):
         return "categorical"
-    raise UsageError(f"column {name!r} holds {kind}; allowed are numbers, text, true/false and times.")
+    held = "times of day without a date" if pa.types.is_time(kind) else kind
+    raise UsageError(
+        f"column {name!r} holds {held}; allowed are numbers, text, true/false and times with a date; `ignore` leaves "
+        "it out."
+    )
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -213,15 +224,16 @@ def shortened(value: str) -> str:
 
 
 def _refuse_mixed(first: pa.Table, name: str) -> None:
-    """A column that is text only because of commas in its numbers, or a few words among them: name the first."""
+    """A column that is text only because of marks in its numbers, or a few words among them: name the first."""
     if not _is_text(first.schema.field(name).type):
         return
     values = [(row, value) for row, value in enumerate(first[name].to_pylist()) if value is not None]
     words = [(row, value) for row, value in values if not converts(value, pa.float64())]
-    if words and all(WITH_COMMAS.fullmatch(value.strip()) for _, value in words):
+    if words and all(MARKED.fullmatch(value.strip()) for _, value in words):
         row, value = words[0]
+        mark = "a comma" if "," in value else repr(re.sub(r"[\d.+-]", "", value.strip())[0])
         raise UsageError(
-            f"row {row + 1}, column {name!r}: {shortened(value)} has a comma; numbers have a decimal point and no "
+            f"row {row + 1}, column {name!r}: {shortened(value)} has {mark}; numbers have a decimal point and no "
             f"other mark, such as 1234.5; if they are labels, add {name!r} to `categorical`."
         )
     if words and len(words) < len(values) / 2:

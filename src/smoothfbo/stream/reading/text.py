@@ -249,10 +249,15 @@ def _has_more(file: Any, deadline: float) -> bool:
 
 
 def _fields(line: bytes, name: str) -> list[str]:
+    line = line.rstrip(b"\r")
     try:
-        return next(csv.reader([line.decode("utf-8").rstrip("\r")], strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{name}, line 1: the header cannot be read: {error}.") from error
+        return next(csv.reader([line.decode("utf-8")], strict=True))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}, line 1: the header is not UTF-8 text.") from error
+    except csv.Error as error:
+        is_old = b"\r" in line
+        what = "lines must end with newlines, not with carriage returns alone" if is_old else "a quote is not closed"
+        raise UsageError(f"{name}, line 1: the header cannot be read: {what}.") from error
 
 
 def _count_rows(text: bytes) -> int:

@@ -29,7 +29,6 @@ from smoothfbo.online import Online
 from smoothfbo.recommended import smooth_fbo
 from smoothfbo.smoothing import discounted_average, mixed_average, window_average
 from smoothfbo.studies.arena.entries import LARGEST_WINDOW, ArenaMethod
-from smoothfbo.testbeds import ChangingSupport
 from smoothfbo.types import Number
 
 Window = Int[Array, ""] | int
@@ -127,7 +126,7 @@ def aid(testbed: Any, rate: Number, window: Window) -> Online:
 def aid_neumann(testbed: Any, rate: Number, window: Window) -> Online:
     """Implicit differentiation with ten terms of a Neumann series."""
     del window
-    return online(testbed, Implicit(inner(testbed), NeumannSeries(terms=10, step=system_rate(testbed))), rate)
+    return online(testbed, Implicit(inner(testbed), NeumannSeries(terms=10, step=testbed.system_rate)), rate)
 
 
 def omd(testbed: Any, rate: Number, window: Window) -> Online:
@@ -151,13 +150,13 @@ def oagd(testbed: Any, rate: Number, window: Window) -> Online:
 def sogd(testbed: Any, rate: Number, window: Window) -> Online:
     """SOGD: one step of all three variables with recursive momentum; 1/w is what it forgets in a round."""
     forgetting = 1 / jnp.asarray(window, jnp.result_type(float))
-    return online(testbed, Storm(inner(testbed, steps=1), system_rate(testbed), forgetting), rate)
+    return online(testbed, Storm(inner(testbed, steps=1), testbed.system_rate, forgetting), rate)
 
 
 def soba(testbed: Any, rate: Number, window: Window) -> Online:
     """SOBA: one step each of the inner function, of the linear system and of λ."""
     del window
-    return online(testbed, SingleLoop(inner(testbed, steps=1), system_rate(testbed)), rate)
+    return online(testbed, SingleLoop(inner(testbed, steps=1), testbed.system_rate), rate)
 
 
 def sobbo(testbed: Any, rate: Number, window: Window) -> Online:
@@ -183,11 +182,6 @@ def exact(testbed: Any, rate: Number, window: Window) -> Online:
     """Steps along the exact ∇F_t(λ_t): what a perfect estimator would do."""
     del window
     return online(testbed, Oracle(lambda outer, round, key: testbed.gradient(round, outer)), rate)  # noqa: ARG005
-
-
-def system_rate(testbed: Any) -> float:
-    """Of steps on the linear system: inner problems have a curvature of about 2, with a penalty e⁴ more."""
-    return 0.01 if isinstance(testbed, ChangingSupport) else 0.1
 
 
 def inner(testbed: Any, steps: int | None = None) -> Network:

@@ -1,12 +1,10 @@
-"""The CartPole study's figures and page, from its stored files."""
+"""The CartPole study's tables and page, from its stored files."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smoothfbo.harness import store
-from smoothfbo.harness.charts import PALETTE, Chart, Series
 from smoothfbo.harness.methods import SMOOTH_FBO, find
 from smoothfbo.harness.page import (
     BAD,
@@ -22,13 +20,10 @@ from smoothfbo.harness.page import (
     repeat_section,
     write_page,
 )
-from smoothfbo.harness.statistics import Frame, bands
+from smoothfbo.harness.statistics import Frame
+from smoothfbo.studies.cartpole import charts
 from smoothfbo.studies.cartpole.animation import animate
-from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
-
-SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
-POINTS = 25  # of a line, where single evaluations are too noisy to be told apart
-MOST_WITH_INTERVALS = 6  # more lines than this do not all get intervals
+from smoothfbo.studies.cartpole.config import GRID
 
 
 def build(folder: Path) -> Path:
@@ -50,7 +45,7 @@ def build(folder: Path) -> Path:
                 f"every {settings['evaluate_every']:,} steps over {settings['episodes']} episodes with the interval of "
                 f"that moment. {networks_evaluated(settings)}"
             ),
-            lead=[next(_charts(here, environment)), ranking_table(summary)],
+            lead=[next(charts.over_training(here, environment)), ranking_table(summary)],
             sections=[
                 *_sections(config, summary, rounds),
                 *_animations(folder, figures),
@@ -125,27 +120,11 @@ def networks_evaluated(settings: dict[str, Any]) -> str:
 def _sections(config: dict[str, Any], summary: dict[str, Any], rounds: Frame) -> Iterator[Section]:
     settings = config["config"]
     if len(settings["environment"]) > 1:
-        yield Section("Stationary against drifting", parts=list(_side_by_side(rounds)))
+        yield Section("Stationary against drifting", parts=list(charts.side_by_side(rounds)))
     for environment in settings["environment"]:
         here = rounds[rounds["environment"] == environment]
-        yield Section(f"{environment.capitalize()} environment", parts=list(_charts(here, environment)))
+        yield Section(f"{environment.capitalize()} environment", parts=list(charts.over_training(here, environment)))
     yield Section("SmoothFBO against each other method", parts=[improvement_table(summary["improvement"])])
-
-
-def _side_by_side(rounds: Frame) -> Iterator[Chart]:
-    """Every method in both environments."""
-    for method, frame in rounds.groupby("method", sort=False):
-        lines = []
-        for environment, here in frame.groupby("environment", sort=False):
-            averaged, _ = _averaged(here, ["return_mean"])
-            lines += [
-                replace(line, name=f"{line.name}, {environment}", dashed=environment == "stationary")
-                for line in _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN))
-            ]
-        yield Chart(
-            f"both_{method}", find(str(method)).label, "Mean return; 95 % interval over seeds. Dashed: nothing drifts.",
-            "environment step", "return", lines,
-        )  # fmt: skip
 
 
 def _animations(folder: Path, figures: Path) -> Iterator[Section]:
@@ -167,96 +146,6 @@ def _animations(folder: Path, figures: Path) -> Iterator[Section]:
         yield Section("The policy at work", parts=pictures)
 
 
-def _lines(
-    frame: Frame, column: str, *, geometric: bool = False, limits: tuple[int, int] | None = None
-) -> list[Series]:
-    """Mean over seeds with its 95 % interval; one line for each method and setting, named by what differs.
-
-    Among many lines only the continuous ones keep their intervals: the dashed ones are the smoothed baselines.
-    Intervals end at the `limits` of what is possible.
-    """
-    groups = list(frame.groupby(["method", *GRID], sort=False))
-    settings: dict[str, list[tuple[float, ...]]] = {}
-    for (method, *numbers), _ in groups:
-        settings.setdefault(method, []).append(tuple(numbers))
-    several = len(groups) > len(settings)
-    result = []
-    for index, ((method, *numbers), rows) in enumerate(groups):
-        band = bands(rows, "round", column, geometric=geometric)
-        band = band if limits is None else band.clip(*limits)
-        varied = [len({each[place] for each in settings[method]}) > 1 for place in range(len(GRID))]
-        told = [f"{SYMBOLS[key]} = {value:g}" for key, value, vary in zip(GRID, numbers, varied, strict=True) if vary]
-        shown = find(method)
-        crowded = len(groups) > MOST_WITH_INTERVALS and shown.is_dashed
-        result.append(
-            Series(
-                ", ".join([shown.label, *told]),
-                band.index,
-                band["mean"],
-                None if crowded else band["low"],
-                None if crowded else band["high"],
-                PALETTE[index % len(PALETTE)] if several else shown.colour,
-                shown.is_dashed,
-            )
-        )
-    return result
-
-
-def _averaged(frame: Frame, columns: list[str]) -> tuple[Frame, int]:
-    """Means of each lane over so many evaluations that at most `POINTS` of them are left."""
-    lane = ["method", *GRID, "seed"]
-    number = frame.groupby(lane, sort=False).cumcount()
-    together = -(-(int(number.max()) + 1) // POINTS)
-    parts = frame.assign(part=number // together).groupby([*lane, "part"], sort=False)
-    return parts[columns].mean().assign(round=parts["round"].last()).reset_index(), together
-
-
-def _charts(frame: Frame, environment: str) -> Iterator[Chart]:
-    averaged, together = _averaged(frame, ["return_mean", "newest_return", "pole_angle", "reward_low", "reward_high"])
-    said = "an evaluation" if together == 1 else f"{together} evaluations"
-    yield Chart(
-        f"{environment}_return", "Return over training",
-        f"Mean return of {said}; 95 % interval over seeds (of many lines only the continuous ones have it).",
-        "environment step", "return", _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN)),
-    )  # fmt: skip
-    yield Chart(
-        f"{environment}_newest", "Return of the newest networks alone",
-        f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds (of many lines "
-        "only the continuous ones have it).",
-        "environment step", "return", _lines(averaged, "newest_return", limits=(0, LARGEST_RETURN)),
-    )  # fmt: skip
-    yield Chart(
-        f"{environment}_cumulative", "Cumulative return", "Sum of the evaluations' mean returns.",
-        "environment step", "Σ return", _lines(frame, "cumulative_return"),
-    )  # fmt: skip
-    yield Chart(
-        f"{environment}_proxy", "Cumulative proxy Σ‖g̃‖²",
-        "Squared norms of the smoothed gradient, before clipping; geometric mean over seeds.",
-        "environment step", "Σ‖g̃‖²", _lines(frame, "proxy", geometric=True), log_y=True,
-    )  # fmt: skip
-    for name, title, symbol, column in (
-        ("norm", "Size of the raw gradient", "‖ĝ‖", "hypergradient_norm"),
-        ("used_norm", "Size of the smoothed gradient, before clipping", "‖g̃‖", "used_norm"),
-    ):
-        yield Chart(
-            f"{environment}_{name}", title, "Mean norm since the evaluation before; geometric mean over seeds.",
-            "environment step", symbol, _lines(frame, column, geometric=True), log_y=True,
-        )  # fmt: skip
-    ends = []
-    for name, column in (("lower end of the band", "reward_low"), ("upper end of the band", "reward_high")):
-        band = bands(averaged, "round", column)
-        ends.append(Series(name, band.index, band["mean"], colour="#000000", dashed=True))
-    angle = [*_lines(averaged, "pole_angle"), *ends]
-    yield Chart(
-        f"{environment}_interval", "The rewarded band", "Pole angles that are paid for.", "environment step",
-        "angle (rad)", ends,
-    )  # fmt: skip
-    yield Chart(
-        f"{environment}_angle", "Pole angle and the rewarded band", f"Mean angle during {said}.",
-        "environment step", "angle (rad)", angle,
-    )  # fmt: skip
-
-
 def returns_table(groups: list[dict[str, Any]]) -> Table:
     rows = []
     for group in groups:
@@ -271,7 +160,7 @@ def returns_table(groups: list[dict[str, Any]]) -> Table:
         )  # fmt: skip
     columns = ("method", "environment", "max", "mean", "min", "mean, 95 %", "interquartile mean, 95 %",
                "mean over training, 95 %", "cumulative, 95 %", "newest networks: mean, 95 %", "newest: min",
-               "newest: mean over the last tenth, 95 %", "seeds", "frozen", *SYMBOLS.values())  # fmt: skip
+               "newest: mean over the last tenth, 95 %", "seeds", "frozen", *charts.SYMBOLS.values())  # fmt: skip
     return Table(
         "Return of the last evaluation", "Of the averaged networks, and of the newest ones where it says so. Max, mean "
         "and min over seeds as in the paper's table; Student's t interval for means, bootstrap interval for "

@@ -181,6 +181,8 @@ def over_windows(lanes: Frame, drift: str) -> Iterator[Chart]:
     )  # fmt: skip
     for name, title, caption, y, series, logarithmic in plots:
         if series:
+            who = f" {series[0].name}, averaged over w rounds;" if len(series) == 1 else ""
+            caption += f"{who} w = 1 is without smoothing."
             yield Chart(f"{drift}_{name}", title, caption, "window w", y, series, log_x=True, log_y=logarithmic)
 
 

@@ -9,18 +9,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 from jaxtyping import Array
 
 from smoothfbo import regret
-from smoothfbo.functions import Linear, Network
+from smoothfbo.functions import Linear
 from smoothfbo.harness.study import Measured, Program, Study
-from smoothfbo.hypergradients import ConjugateGradient, Functional, Implicit, Replayed
-from smoothfbo.online import Online, run
-from smoothfbo.smoothing import window_average
+from smoothfbo.hypergradients import ConjugateGradient, Functional, Implicit
 from smoothfbo.studies.theory.config import TheoryConfig
 from smoothfbo.studies.theory.growth import growth_program, growth_slopes, judge_growth, measure_growth
+from smoothfbo.studies.theory.lanes import cosine, estimated_lane, finite, oracle_lane, replayed_estimates_lane
 from smoothfbo.studies.theory.replay import DESCENT, compare_with_stored, judge_descent, judge_replay, replayed_lane
 from smoothfbo.studies.theory.statements import (
     TELESCOPING,
@@ -75,29 +73,21 @@ def settings(config: TheoryConfig) -> list[Setting]:
         Setting(name, drift, make, lane, largest, judge, (middle,) if name == REPLAYED_ESTIMATES else config.windows)
         for drift in config.drifts
         for name, make, lane, largest, judge in (
-            ("oracle", _cosine, _oracle_lane, 1.0, partial(judge_statements, estimated=False)),
-            ("replayed", _cosine, partial(replayed_lane, shifted=0.0), 1.0, judge_replay),
-            ("replayed, shifted", _cosine, partial(replayed_lane, shifted=1.0), 1.0, judge_replay),
-            ("functional", partial(_finite, points=4), _estimated_lane, 0.8, estimated),
+            ("oracle", cosine, oracle_lane, 1.0, partial(judge_statements, estimated=False)),
+            ("replayed", cosine, partial(replayed_lane, shifted=0.0), 1.0, judge_replay),
+            ("replayed, shifted", cosine, partial(replayed_lane, shifted=1.0), 1.0, judge_replay),
+            ("functional", partial(finite, points=4), estimated_lane, 0.8, estimated),
             (
                 REPLAYED_ESTIMATES,
-                partial(_finite, points=4),
-                partial(_replayed_estimates_lane, replayed=middle),
+                partial(finite, points=4),
+                partial(replayed_estimates_lane, replayed=middle),
                 0.8,
                 judge_descent,
             ),
-            ("both terms", partial(_finite, points=4, outer_coupling=0.5), _estimated_lane, 0.8, estimated),
-            ("linear predictor", partial(_finite, points=6, features=3), _estimated_lane, 0.8, estimated),
+            ("both terms", partial(finite, points=4, outer_coupling=0.5), estimated_lane, 0.8, estimated),
+            ("linear predictor", partial(finite, points=6, features=3), estimated_lane, 0.8, estimated),
         )
     ]
-
-
-def _cosine(speed: Any) -> DriftingCosine:
-    return DriftingCosine(speed=speed)
-
-
-def _finite(speed: Any, **options: Any) -> FiniteBilevel:
-    return FiniteBilevel(speed=speed, **options)
 
 
 def study(config: TheoryConfig) -> Study:
@@ -151,125 +141,6 @@ def _program(config: TheoryConfig, setting: Setting) -> Program:
 def fractions(config: TheoryConfig) -> list[float]:
     """Steps, as fractions of the largest one of the theorem."""
     return sorted({config.step, config.small_step}, reverse=True)
-
-
-def _oracle_lane(
-    problem: DriftingCosine, window: Array, step: Array, key: Array, rounds: int, capacity: int
-) -> Columns:
-    """Algorithm 1: a stochastic oracle, smoothed."""
-    optimiser = optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step))
-    final, trace = run(
-        Online(None, problem.oracle(), optimiser, monitor=False),
-        problem.source(),
-        jnp.zeros(problem.dimension),
-        rounds=rounds,
-        key=key,
-        record=lambda state, info: (info.outer, info.gradient, info.smoothed),  # noqa: ARG005
-    )
-    outers, hypergradients, used = trace
-    return _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, None)
-
-
-def _estimated_lane(
-    problem: FiniteBilevel, window: Array, step: Array, key: Array, rounds: int, capacity: int
-) -> Columns:
-    """Algorithm 3: FuncGrad with a few steps of inner and adjoint optimisation, so that the bias is real."""
-    family = _family(problem)
-    final, trace = run(
-        Online(
-            problem.problem(),
-            Functional(family, family),
-            optax.chain(window_average(window, capacity=capacity, constant=True), optax.sgd(step)),
-        ),
-        problem.source(),
-        jnp.zeros(problem.dimension),
-        rounds=rounds,
-        key=key,
-        record=lambda state, info: (
-            (info.outer, info.gradient, info.smoothed),
-            problem.features @ state.estimator.inner.params,
-            problem.features @ state.estimator.adjoint.params,
-        ),
-    )
-    (outers, hypergradients, used), inners, adjoints = trace
-    times = jnp.arange(rounds)
-    expected = jax.vmap(problem.expected_hypergradient)(times, outers, inners, adjoints)
-    columns = _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, expected)
-    solutions = jax.vmap(problem.solution)(times, outers)
-    exact = jax.vmap(problem.gradient)(times, outers)
-    return columns | {
-        "conditional_variance": jax.vmap(problem.variance)(times, outers, inners, adjoints),
-        "inner_error": 0.5 * jnp.mean((inners - solutions) ** 2, axis=1),
-        "adjoint_error": 0.5 * jnp.mean((adjoints - jax.vmap(problem.adjoint_of)(times, outers, inners)) ** 2, axis=1),
-        "bias_now": regret.squared_norms(expected - exact),
-        "noise_now": regret.squared_norms(hypergradients - expected),
-    }
-
-
-def _family(problem: FiniteBilevel) -> Network:
-    """Functions that a few steps a round do not fit exactly."""
-    features = problem.features.shape[1]
-    curvature = jnp.trace(problem.features.T @ problem.features / problem.points)
-    return Network.from_pair(
-        lambda key, x: jnp.zeros(features),  # noqa: ARG005
-        lambda params, x: params @ problem.phi(x),
-        optax.sgd(1 / curvature),
-        steps=3,
-    )
-
-
-def _replayed_estimates_lane(
-    problem: FiniteBilevel, window: Array, step: Array, key: Array, rounds: int, capacity: int, *, replayed: int
-) -> Columns:
-    """The same fits and step on the data of the last w rounds, at the current λ."""
-    family = _family(problem)
-    final, (outers, used) = run(
-        Online(problem.problem(), Replayed(Functional(family, family), replayed), optax.sgd(step)),
-        problem.source(),
-        jnp.zeros(problem.dimension),
-        rounds=rounds,
-        key=key,
-        record=lambda state, info: (info.outer, info.gradient),  # noqa: ARG005
-    )
-    target = regret.window_gradients(problem.gradient, outers, window, capacity=capacity)
-    everything = jnp.concatenate([outers, final.learner.outer[None]])
-    return {
-        "regret": regret.squared_norms(target),
-        "proxy": regret.squared_norms(used),
-        "error": regret.squared_norms(used - target),
-        "telescoping": regret.telescoping(problem.objective, everything, window, capacity=capacity),
-    }
-
-
-def _measure(
-    problem: Any,
-    outers: Array,
-    last: Array,
-    hypergradients: Array,
-    used: Array,
-    window: Array,
-    capacity: int,
-    expected: Array | None,
-) -> Columns:
-    """Everything the statements need of one run: squares per round, and two sums that are not sums over rounds."""
-    terms = regret.decompose(
-        problem.gradient, outers, hypergradients, used, window, expected=expected, capacity=capacity
-    )
-    target = used - terms.error
-    everything = jnp.concatenate([outers, last[None]])
-    return {
-        "regret": regret.squared_norms(target),
-        "proxy": regret.squared_norms(used),
-        "error": regret.squared_norms(terms.error),
-        "noise": regret.squared_norms(terms.noise),
-        "bias": regret.squared_norms(terms.bias),
-        "tracking": regret.squared_norms(terms.tracking),
-        "historical": regret.squared_norms(target + terms.tracking),
-        "inner_product": jnp.sum(terms.error * used, axis=1),
-        "mismatch": regret.squared_norms(terms.error - terms.noise - terms.bias - terms.tracking),
-        "movement": regret.movement(outers, window, capacity=capacity),
-        "telescoping": regret.telescoping(problem.objective, everything, window, capacity=capacity),
-    }
 
 
 def _constants(problem: AbstractTestbed, rounds: int) -> dict[str, Any]:
