@@ -14,7 +14,7 @@ from smoothfbo.types import Number
 
 SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
-LONGEST = 0.3  # a move, relative to the size of λ
+LONGEST, CAUTIOUS = 1.0, 0.3  # a move, relative to the size of λ; and a cautious one
 SHARE = 0.1  # of the first length along the running mean
 TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
@@ -66,8 +66,8 @@ def adaptive_steps(
 
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
     running root mean square of their entries. Moves are those that were really made, after the projection. None is
-    longer than 0.3 times ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is
-    longer than that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
+    longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is longer than
+    that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
 
     **Arguments:**
 
@@ -79,9 +79,9 @@ def adaptive_steps(
     - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
       being too short or too long: with 0.3 m², where m is the mean cosine of the last five rounds or so.
     - `memory`: share of the old mean in the running mean of squares.
-    - `cautious`: whether a move that is too long shortens the lengths, too. One large gradient then makes many moves
-      shorter, which is wrong where large gradients come now and then. It keeps the lengths from growing for ever where
-      ĝ_t shares some noise with the moves that it judges, so that they look too short.
+    - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
+      is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
+      large gradients come now and then, after jumps, say, that makes the answer slow.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
     `window_average` in front, and give `Replayed` an estimator for the round's own data, `own`.
@@ -165,7 +165,7 @@ def adaptive_steps(
         speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
         root = _size(params) ** 0.5
-        longest = LONGEST * jnp.maximum(root * state.scale, norm(params)).astype(number)
+        longest = (CAUTIOUS if cautious else LONGEST) * jnp.maximum(root * state.scale, norm(params)).astype(number)
         lengths = jnp.clip(lengths, SMALLEST * state.scale, longest / root)
 
         kept = jnp.asarray(memory, number)

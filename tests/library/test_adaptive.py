@@ -37,7 +37,7 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
                 recent[k] = 0.8 * recent[k] + 0.2 * cosine
                 speed = max(adaptation, 1 / np.sqrt(1 + t), 0.3 * recent[k] ** 2)
                 lengths[k] *= np.exp(speed * cosine)
-        longest = 0.3 * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
+        longest = (0.3 if cautious else 1.0) * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
         lengths = np.minimum(lengths, longest / np.sqrt(outer.size))
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
@@ -121,15 +121,16 @@ def test_the_first_move_is_no_longer_for_many_coordinates():
     np.testing.assert_allclose(np.linalg.norm(path[1]), 0.03 * np.sqrt(10), rtol=1e-9)
 
 
-def test_no_move_is_longer_than_a_share_of_the_outer_variable():
-    """A gradient a thousand times as large as those before moves λ by 0.3 of its size."""
+@pytest.mark.parametrize(("cautious", "share"), [(False, 1.0), (True, 0.3)])
+def test_no_move_is_longer_than_a_share_of_the_outer_variable(cautious, share):
+    """A gradient a thousand times as large as those before moves λ by its own size, or by 0.3 of it."""
     gradients = draw()
-    gradients[20] *= 1e3
-    path, _ = moved(gradients, np.full(4, 2.0))
+    gradients[39] *= 1e3
+    path, _ = moved(gradients, np.full(4, 2.0), cautious=cautious)
     moves = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    bounds = 0.3 * np.maximum(2.0 * np.sqrt(4), np.linalg.norm(path[:-1], axis=1))
+    bounds = share * np.maximum(2.0 * np.sqrt(4), np.linalg.norm(path[:-1], axis=1))
     assert (moves <= bounds * (1 + 1e-9)).all()
-    np.testing.assert_allclose(moves[20], bounds[20])
+    np.testing.assert_allclose(moves[39], bounds[39])
 
 
 def test_a_running_mean_is_used_where_it_helps():
