@@ -75,7 +75,8 @@ class Blocks:
         key = jax.random.split(jax.random.key(spec.seed))[0]  # all lanes start alike: only the window differs
         windows = jnp.asarray(self.smoothing, jnp.int32)
         learners = jax.vmap(lambda window: self.fits.algorithm(window).init(jnp.zeros(spec.rates), data, key))(windows)
-        raw_blocks = max(PATIENCE, self._rolling_blocks if spec.with_references else 0)
+        is_needed = spec.with_references or spec.is_classification  # by the rolling ridge and by the nearest rows
+        raw_blocks = max(PATIENCE, self._rolling_blocks if is_needed else 0)
         return {
             "units": empty_units(spec.features),
             "features": empty_moments(spec.features),
@@ -161,7 +162,8 @@ class Blocks:
         scale = self._scale(lanes, target, moments.spread, mask)
         past = memory.decayed if spec.delay == 0 else jnp.where(has_moved, 0, past)
         state, finite = self._round(state, past, gram, inputs, goal, mask, scale)
-        raw = add_raw_rows(state.raw, block.features, block.target)
+        counted = block.target if weight is None else jnp.where(weight > 0, block.target, jnp.nan)
+        raw = add_raw_rows(state.raw, block.features, counted)
         state = state._replace(raw=raw, rolling=self._roll(raw) if spec.with_references else None)
         units = where_needed(jnp.any(units.odd > 0), lambda state: decide(self.views, self.fits, state), units, state)
         return Learnt(state._replace(units=units), target, mask, gram, has_moved, finite)

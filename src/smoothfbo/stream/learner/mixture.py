@@ -15,6 +15,7 @@ from smoothfbo.stream.learner.calibration import (
     with_first,
     with_unseen,
 )
+from smoothfbo.stream.learner.ladder import NEIGHBOURS
 from smoothfbo.stream.learner.late import Advice, advise, judge_advice
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
@@ -27,8 +28,9 @@ from smoothfbo.stream.rows import Rows
 class Recommended(NamedTuple):
     """What the mixture says of every row of a block.
 
-    - `outputs`: of which probabilities are made: the mixture and, where classes may hide one another, the learned
-      memory, too, which is linear.
+    - `outputs`: of which probabilities are made. For classes they are those of the mixture; where classes may hide one
+      another, of the learned memory, too, which is linear; of both experts that look at the nearest rows, which have no
+      part in the mixture; and the mean of these two and the mixture.
     - `aggregate`: the state of its weights after the block is known. With a delay it is too early for that:
     - `advice`: what the parts of the mixture say is then kept.
     """
@@ -54,19 +56,27 @@ class Mixture:
         self.spec, self.views = spec, views
         self._columns = 1 if spec.outputs == 1 else spec.outputs + 1  # that are mixed: with one class less, two are one
         self._part = 1 / spec.horizon  # for which a row counts whose target is known late
-        last = [name == "last_value" or name.startswith("season_") for name in spec.expert_names]
+        # The nearest rows would rule the mixture, whose outputs are more when they are regressions: see `Recommended`.
+        self._mixed = [i for i, name in enumerate(spec.expert_names) if name not in NEIGHBOURS]
+        self._near = [i for i, name in enumerate(spec.expert_names) if name in NEIGHBOURS]
+        names = [spec.expert_names[i] for i in self._mixed]
+        last = [name == "last_value" or name.startswith("season_") for name in names]
         self._prior = [0.5 / (sum(last) if is_last else len(last) - sum(last)) for is_last in last]
-        self._builds_on_last = [name == "last_value" or "difference" in name for name in spec.expert_names]
+        self._builds_on_last = [name == "last_value" or "difference" in name for name in names]
 
     def no_weights(self) -> Aggregate:
-        return empty_aggregate(len(self.spec.expert_names), self._columns)
+        return empty_aggregate(len(self._mixed), self._columns)
 
     def no_mistakes(self) -> Float[Array, " classifiers"] | None:
         return jnp.zeros(len(self.spec.expert_names) + 2) if self.spec.is_classification else None
 
     def no_calibration(self) -> Calibrations | None:
         outputs = self.spec.outputs
-        return all_uncalibrated(min(outputs, 2), outputs + 1) if self.spec.is_classification else None
+        return (
+            all_uncalibrated(min(outputs, 2) + len(self._near) + 1, outputs + 1)
+            if self.spec.is_classification
+            else None
+        )
 
     def mix(
         self, state: LearnerState, block: Rows, experts: Float[Array, "experts rows outputs"], counts: Array
@@ -82,7 +92,11 @@ class Mixture:
             advice = None
         origin, unit = self.views.first_units_of_target(state)
         outputs = (mixed if is_single else mixed[:, 1:]) * unit + origin
-        return Recommended(outputs[None] if is_single else jnp.stack([outputs, experts[0]]), after, advice)
+        parts = [outputs] if is_single else [outputs, experts[0]]
+        if self.spec.is_classification:
+            near = [experts[i] for i in self._near]
+            parts += [*near, sum(near, outputs) / (1 + len(near))]
+        return Recommended(jnp.stack(parts), after, advice)
 
     def judge(
         self, state: LearnerState, block: Rows, said: Said, counts: Float[Array, " rows"]
@@ -104,10 +118,10 @@ class Mixture:
         return after, mistakes
 
     def without_lost(self, state: LearnerState, block: Rows, experts: Array) -> Float[Array, "experts rows outputs"]:
-        """An expert that builds on a last value that cannot be meant has no part in the mixture of its row: NaN."""
+        """Those that are mixed. One that builds on a last value that cannot be meant has no part in its row: NaN."""
         is_lost = jnp.asarray(self._builds_on_last)[:, None] & ~self.views.is_last_plausible(state, block.previous)
         is_lost &= state.memory.blocks > 0
-        return jnp.where(is_lost[:, :, None], jnp.nan, experts)
+        return jnp.where(is_lost[:, :, None], jnp.nan, experts[jnp.asarray(self._mixed)])
 
     def _in_first_units(self, state: LearnerState, outputs: Array) -> Float[Array, "*experts rows columns"]:
         """The first class has no output of its own; with two classes it would say nothing new."""

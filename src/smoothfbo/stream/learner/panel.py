@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from smoothfbo.stream.learner.experts import ladder_predictions
 from smoothfbo.stream.learner.ladder import FAMILIES, LINEAR_RATE, ladder
+from smoothfbo.stream.learner.neighbours import COUNTS, class_shares, column_weights
 from smoothfbo.stream.learner.random_features import RandomFeatures, draw, empty_random_features, expand, recur
 from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
 from smoothfbo.stream.learner.specification import Specification
@@ -24,7 +25,8 @@ class Opinions(NamedTuple):
 
 
 class Panel:
-    """Learned memory, ladder of forgetting rates, what came since the last change, random features, last values."""
+    """Learned memory, ladder of forgetting rates, what came since the last change, random features, for classes the
+    nearest rows, last values."""
 
     def __init__(self, spec: Specification, views: Views):
         self.spec, self.views = spec, views
@@ -56,8 +58,9 @@ class Panel:
         at_once = counts if weight is None else counts * weight
         mean, spread = self.views.units_of_target(state)
         sums = jnp.concatenate([state.memory.decayed, state.since.moments[None]])
+        moments = self.views.current(state)(sums)
         fits = ladder_predictions(
-            self.views.current(state)(sums),
+            moments,
             sums[:, spec.constant, spec.constant],
             inputs,
             (target - mean) / spread,
@@ -70,8 +73,29 @@ class Panel:
         guess = ahead if spec.delay == 0 else by_past
         _, unit = self.views.first_units_of_target(state)
         guess = bases + jnp.stack([guess[:, ::2], guess[:, 1::2]]) * unit
+        near = self._neighbours(state, block, inputs, previous, moments[ladder(spec.rates)[self.linear]], at_once)
         seasons = self.views.seasons(block, previous)
-        return Opinions(jnp.concatenate([learned, fits, guess, seasons, previous[None]]), since, random)
+        return Opinions(jnp.concatenate([learned, fits, guess, near, seasons, previous[None]]), since, random)
+
+    def _neighbours(
+        self, state: LearnerState, block: Rows, inputs: Array, previous: Array, moments: Array, known: Array
+    ) -> Float[Array, "experts rows outputs"]:
+        """What the classes of the nearest rows say: of those that are kept, and of earlier ones of the same block that
+        are `known`. The value before where there is none."""
+        spec, rows = self.spec, inputs[:, :-1]
+        if not spec.is_classification:
+            return previous[None][:0]
+        targets = jnp.concatenate([state.raw.target.ravel(), block.target])
+        kept = self.views.inputs(state, state.raw.features.reshape(spec.features, -1).T)[:, :-1]
+        others, classes = jnp.concatenate([kept, rows]), self.views.target(targets)
+        is_kept = jnp.broadcast_to(~jnp.isnan(targets[: len(kept)]), (len(rows), len(kept)))
+        counts = jnp.concatenate([is_kept, jnp.tri(len(rows), k=-1, dtype=bool) & (known > 0)], axis=1)
+        metrics = (~self.views.is_lag).astype(rows.dtype), column_weights(moments, spec.constant + 1)
+        shares = [
+            class_shares(rows * metric, others * metric, classes, counts, count)
+            for metric, count in zip(metrics, COUNTS, strict=True)
+        ]
+        return jnp.where(jnp.any(counts, axis=1)[:, None], jnp.stack(shares), previous)
 
     def judge(
         self,

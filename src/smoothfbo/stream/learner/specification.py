@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from smoothfbo.stream.learner.ladder import ladder_names
+from smoothfbo.stream.learner.ladder import NEIGHBOURS, ladder_names
 from smoothfbo.stream.options import LearnerOptions, default_block
 
 LIMIT = 1.0  # of the entries of a smoothed gradient
@@ -66,6 +66,7 @@ class Specification(LearnerOptions):
             "since_change",
             "random_features",
             "random_features_difference",
+            *(NEIGHBOURS if self.is_classification else ()),
             *(f"season_{lag}" for lag in self.seasons),
             "last_value",
         )
