@@ -1,6 +1,6 @@
 """The paper's drifting regression: FBO against SmoothFBO, measured against the exact hypergradient.
 
-A three-layer network is fitted to the last ten batches of a stream that drifts; how much each of them counts
+A three-layer network is fitted to the last ten batches of a drifting regression; how much each of them counts
 is the outer variable, tuned online. The exact answer is known here, so we can see how close each one comes.
 
     python examples/paper_regression.py --out out/demo
@@ -29,11 +29,11 @@ from matplotlib import pyplot as plt
 LAGS = 10
 
 
-def algorithm(stream: DriftingRegression, window: int) -> sf.Online:
+def algorithm(testbed: DriftingRegression, window: int) -> sf.Online:
     """SmoothFBO; with a window of 1 it is FBO."""
     network = sf.Network(lambda key: eqx.nn.MLP(5, 1, 64, 2, jax.nn.gelu, key=key), optax.adam(1e-3), steps=5)
     return sf.Online(
-        stream.problem(),
+        testbed.problem(),
         sf.Functional(inner=network, adjoint=network),
         optax.chain(sf.window_average(window), optax.sgd(10.0)),
         project=optax.projections.projection_non_negative,
@@ -42,13 +42,13 @@ def algorithm(stream: DriftingRegression, window: int) -> sf.Online:
 
 def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
     """Runs all seeds as lanes of one program; every array has axes (seed, round)."""
-    stream = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
+    testbed = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
 
     def record(state: sf.State, info: sf.Info) -> dict[str, jax.Array]:
-        objective, exact = jax.value_and_grad(stream.objective, argnums=1)(info.round, info.outer)
+        objective, exact = jax.value_and_grad(testbed.objective, argnums=1)(info.round, info.outer)
         cosine = jnp.vdot(info.smoothed, exact) / (info.smoothed_norm * jnp.linalg.norm(exact) + 1e-30)
         return {
-            "excess": objective - stream.noise**2,
+            "excess": objective - testbed.noise**2,
             "cosine": cosine,
             "proxy": info.smoothed_norm**2,
             "weights": info.outer,
@@ -56,7 +56,7 @@ def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
 
     def lane(key: jax.Array) -> dict[str, jax.Array]:
         return sf.run(
-            algorithm(stream, window), stream.source(), jnp.ones(LAGS), rounds=rounds, key=key, record=record
+            algorithm(testbed, window), testbed.source(), jnp.ones(LAGS), rounds=rounds, key=key, record=record
         )[1]
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(lane))(keys))

@@ -1,4 +1,4 @@
-"""The stream of the reinforcement-learning study: act, remember, hand out a mini-batch and the problem of the round."""
+"""The source of the reinforcement-learning study: act, remember, hand out a mini-batch and the problem of the round."""
 
 from typing import Any, NamedTuple
 

@@ -18,7 +18,7 @@ from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.regression.claims import judge_claims
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
-from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs, stream_of_lane
+from smoothfbo.studies.regression.program import WEIGHTINGS, make_testbed, numbers_of, programs, testbed_of_lane
 from smoothfbo.studies.regression.theory import on_this_task
 from smoothfbo.testbeds.regression import Weighting, excess, shares
 
@@ -53,8 +53,8 @@ def summarise(config: RegressionConfig, tables: Mapping[str, Frame]) -> dict[str
     for keys, group in lanes.groupby(list(GROUP), sort=False):
         present = [name for name in HEADLINES if name in group and group[name].notna().any()]
         groups.append({**dict(zip(GROUP, keys, strict=True)), "metrics": {n: interval(group[n]) for n in present}})
-    stream = stream_of_lane(config, next(config.lanes()))
-    truth = {"seed": config.first_seed, "weight": stream.weight[:, 0].tolist(), "bias": float(stream.bias[0])}
+    testbed = testbed_of_lane(config, next(config.lanes()))
+    truth = {"seed": config.first_seed, "weight": testbed.weight[:, 0].tolist(), "bias": float(testbed.bias[0])}
     claims = list(judge_claims(config, lanes))
     theory = list(on_this_task(config, lanes))
     return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims, "theory": theory}}
@@ -170,7 +170,7 @@ def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int)
     shape = replace(next(config.lanes()), drift=drift, weights="per-lag", lags=lags).shape
 
     def compute(numbers: Any) -> Array:
-        return jax.lax.map(make_stream(config, shape, numbers).discrepancy, jnp.arange(rounds), batch_size=32)
+        return jax.lax.map(make_testbed(config, shape, numbers).discrepancy, jnp.arange(rounds), batch_size=32)
 
     return jax.jit(compute)
 
@@ -178,7 +178,7 @@ def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int)
 @cache
 def _drift(config: RegressionConfig, lane: Lane, rounds: int) -> Array:
     """What the drift adds to W and b in every round."""
-    return jax.vmap(stream_of_lane(config, lane).drift)(jnp.arange(rounds))
+    return jax.vmap(testbed_of_lane(config, lane).drift)(jnp.arange(rounds))
 
 
 @partial(jax.jit, static_argnums=0)
