@@ -85,7 +85,7 @@ def draw(results: dict[int, dict[str, np.ndarray]], path: Path) -> None:
             half = half_width(values)
             (line,) = axis.plot(mean, label=name)
             axis.fill_between(np.arange(len(mean)), mean - half, mean + half, alpha=0.2, color=line.get_color())
-    axes[0].set(yscale="log", xlabel="round", ylabel="Σ ‖used gradient‖²", title="The paper's proxy")
+    axes[0].set(yscale="log", xlabel="round", ylabel="Σ ‖smoothed gradient‖²", title="The paper's proxy")
     axes[0].legend(frameon=False)
     axes[1].set(xlabel="round", ylabel="cosine (running mean of 50)", title="Used against exact hypergradient")
     axes[1].axhline(0, color="grey", linewidth=0.8)
@@ -109,7 +109,7 @@ def main() -> None:
 
     console = Console()
     table = Table(title=f"Drifting regression: {options.seeds} seeds, {options.rounds} rounds, mean ± 95 % interval")
-    for column in ("window", "cosine with the truth", "Σ‖used gradient‖²", "excess of the exact objective", "time"):
+    for column in ("window", "cosine with the truth", "Σ‖smoothed gradient‖²", "excess of the exact objective", "time"):
         table.add_column(column, justify="right")
     results = {}
     keys = jax.random.split(jax.random.key(2), options.seeds)
@@ -130,7 +130,7 @@ def main() -> None:
     path = options.out / "regression.png"
     draw(results, path)
     console.print(
-        "Averaging brings the used hypergradient closer to the exact one. The proxy Σ‖used gradient‖² shrinks for "
+        "Averaging brings the smoothed gradient closer to the exact one. The proxy Σ‖smoothed gradient‖² shrinks for "
         "any averaged noise, so judge by the cosine and by the exact objective, which does not improve at this step."
     )
     console.print(f"Figure: {path}")

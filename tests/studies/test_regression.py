@@ -178,7 +178,7 @@ def test_fbo_is_the_library_without_smoothing(measured):
     testbed = regression.make_testbed(SMALL, lane.shape, numbers)
     algorithm = sf.Online(
         testbed.problem(),
-        regression.make_hypergradient(SMALL, lane.shape, numbers, testbed),
+        regression.make_estimator(SMALL, lane.shape, numbers, testbed),
         optax.sgd(lane.outer_rate),
         project=optax.projections.projection_non_negative,
     )
@@ -272,7 +272,7 @@ def test_final_batches_are_all_data_drawn_again_or_fresh():
         config = dataclasses.replace(SMALL, final=final)
         for estimator in ("fbo", "aid", "unrolled"):
             shape = dataclasses.replace(lane.shape, estimator=estimator)
-            assert regression.make_hypergradient(config, shape, numbers, testbed).batch_size == size
+            assert regression.make_estimator(config, shape, numbers, testbed).batch_size == size
         source = regression.make_source(config, testbed)
         state, first = source.init(jax.random.key(0))
         _, (data, _) = source(state, jnp.asarray(5), None, jax.random.key(1))
@@ -296,7 +296,7 @@ def test_options_of_a_lane_reach_its_program():
     lane = next(lane for lane in lanes if lane.minibatch == "full" and lane.window == 5)
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
     testbed = regression.make_testbed(config, lane.shape, numbers)
-    estimator = regression.make_hypergradient(config, lane.shape, numbers, testbed)
+    estimator = regression.make_estimator(config, lane.shape, numbers, testbed)
     assert estimator.inner.batch_size is estimator.adjoint.function.batch_size is None
     algorithm = regression.make_algorithm(config, lane.shape, numbers, testbed, 5)
     np.testing.assert_array_equal(algorithm.project(jnp.asarray([-1.0, 2.0])), [-1.0, 2.0])  # logarithms are free

@@ -107,8 +107,8 @@ def learner(
     problem = soft_q_problem(
         source.model_target(jnp.zeros((source.q.critics, source.q.network.parameters))), method.estimator
     )
-    hypergradient = estimator_of(method, source.q, rate(numbers.inner_rate, inner_steps), inner_steps)
-    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
+    estimator = estimator_of(method, source.q, rate(numbers.inner_rate, inner_steps), inner_steps)
+    return Online(problem, estimator, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:
@@ -266,7 +266,7 @@ def _row(
     newest = evaluated(inner_parameters(state.learner.estimator)[None], jnp.ones(1, bool))
     now = environment.parameters(last)
     tally = state.source.tally
-    inner_loss, outer_loss, raw, used, finite = trace.T
+    inner_loss, outer_loss, raw, smoothed, finite = trace.T
     row = {
         "round": last,
         "return_mean": jnp.mean(evaluation.returns),
@@ -281,10 +281,11 @@ def _row(
         "inner_loss": jnp.mean(inner_loss),
         "outer_loss": jnp.mean(outer_loss),
         "hypergradient_norm": jnp.mean(raw),
-        "used_norm": jnp.mean(used),
+        "used_norm": jnp.mean(smoothed),
         "hypergradient_squares": jnp.sum(raw**2),
-        "used_squares": jnp.sum(used**2),  # summed over chunks it is the paper's proxy of the regret
-        "clipped": jnp.mean((used > config.clip) & (config.clip > 0)),  # share of the steps whose length the clip set
+        "used_squares": jnp.sum(smoothed**2),  # summed over chunks it is the paper's proxy of the regret
+        # The share of the steps whose length the clip set.
+        "clipped": jnp.mean((smoothed > config.clip) & (config.clip > 0)),
         "reward_low": now.reward_low,
         "reward_high": now.reward_high,
         "skipped": state.learner.skipped,

@@ -82,17 +82,17 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
     _, target, _ = _exact(weighting, windowed, outers)  # ∇F_{t,w}(λ_t): F_{t,w} has the mean of the last w matrices
     _, target_100, _ = _exact(weighting, common, outers)
     historical = _window_mean(gradient, lane.window)
-    raw, used, gradient, target, target_100, historical, share = map(
+    raw, smoothed, gradient, target, target_100, historical, share = map(
         _rows, (records["raw"], records["used"], gradient, target, target_100, historical, share)
     )
     squares = {
         "raw_squared": _square(raw),
-        "used_squared": _square(used),
+        "used_squared": _square(smoothed),
         "exact_squared": _square(gradient),
         "regret_squared": _square(target),
         "regret_100_squared": _square(target_100),
         "tracking_squared": _square(historical - target),
-        "error_squared": _square(used - target),
+        "error_squared": _square(smoothed - target),
     }
     return {
         **{name: np.asarray(records[name], float) for name in ("outer_loss", "inner_loss", "skipped")},
@@ -103,7 +103,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
         "proxy": np.cumsum(squares["used_squared"]),
         "regret_1": np.cumsum(squares["exact_squared"]),
         "cosine_raw": _cosine(raw, gradient),
-        "cosine_used": _cosine(used, gradient),
+        "cosine_used": _cosine(smoothed, gradient),
         **{
             name: np.asarray(records[name], float)
             for name in ("inner_error", "truth_error", *PROBED)
@@ -115,7 +115,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
 
 
 def headlines(columns: dict[str, np.ndarray], records: dict[str, np.ndarray]) -> dict[str, float]:
-    """One number per metric. `variance` is that of the used gradient over the second half of the rounds."""
+    """One number per metric. `variance` is that of the smoothed gradient over the second half of the rounds."""
     late = slice(len(columns["excess"]) // 2, None)
     return {
         **{name: float(np.sum(columns[column])) for name, column in TOTALS.items()},

@@ -90,7 +90,7 @@ def make_algorithm(
     )
     return Online(
         testbed.problem(),
-        make_hypergradient(config, shape, numbers, testbed),
+        make_estimator(config, shape, numbers, testbed),
         optimiser,
         project=testbed.project,
     )
@@ -107,7 +107,7 @@ def normalise_if(flag: Float[Array, ""]) -> optax.GradientTransformation:
     return optax.stateless(update)  # pyright: ignore[reportReturnType]
 
 
-def make_hypergradient(
+def make_estimator(
     config: RegressionConfig, shape: Shape, numbers: Numbers, testbed: DriftingRegression
 ) -> AbstractEstimator:
     def network(rate: Array, steps: int) -> Network:
