@@ -4,7 +4,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from smoothfbo.errors import UsageError, as_flags
-from smoothfbo.stream.options import LearnerOptions, default_block, is_number, require, require_choice, require_integer
+from smoothfbo.harness.requirements import require
+from smoothfbo.stream.options import LearnerOptions, default_block, is_number, require_choice, require_integer
 
 
 @dataclass(frozen=True)
