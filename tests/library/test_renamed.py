@@ -10,7 +10,7 @@ from problems import RIDGE_PROBLEM, linear, phi, ridge_data
 from reference import Ridge
 
 import smoothfbo as sf
-from smoothfbo import hypergradients, regret, source
+from smoothfbo import hypergradients, regret, source, stream
 from smoothfbo.testbeds import DriftingCosine
 
 pytestmark = pytest.mark.usefixtures("as_users_call")
@@ -38,6 +38,8 @@ def algorithm():
         (hypergradients, "Fitted", "FittedAdjoint"),
         (hypergradients, "Pointwise", "PointwiseAdjoint"),
         (source, "AbstractStream", "AbstractSource"),
+        (stream, "FunctionStream", "source.FunctionSource"),
+        (stream, "as_stream", "source.as_source"),
     ],
 )
 def test_names(module, old, new):
