@@ -354,7 +354,7 @@ def test_settings_of_a_method_replace_the_grid():
         ({"last_interval": (0.2, -0.2)}, "`last_interval` must be a low below a high"),
         ({"window": (0,)}, "`window` must be between 1 and steps"),
         ({"mix": (1.2,)}, "`mix` must be between 0 and 1"),
-        ({"steps": 15_000}, "`steps` must be a multiple of evaluate_every = 10000, got 15000"),
+        ({"steps": 15_000}, "`steps` must be a multiple of `evaluate_every` = 10000, got 15000"),
         ({"seeds": 0}, "`seeds` must be an integer of at least 1"),
         ({"inner_steps": 0}, "`inner_steps` must be an integer of at least 1"),
         ({"methods": ()}, "`methods` must be one or more of mle"),

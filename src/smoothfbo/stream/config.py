@@ -20,7 +20,8 @@ class TableOptions:
     """What to predict; inferred from the first rows if not given."""
     by: tuple[str, ...] = ()
     """Columns that say which series a row is of, e.g. store, or store product: one learner for each series. Series may
-    come mixed, and new ones at any time; rows must be in time order within each. Of references, only the last value."""
+    come mixed, and new ones at any time; rows must be in time order within each. The last value is then the
+    only reference."""
     time: str | None = None
     """Column with times (calendar features) or numbers, in rising order."""
     lags: int = 4
