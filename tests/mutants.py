@@ -403,7 +403,7 @@ MUTATIONS = [
     ("stream/groups/changes.py", "still_low = is_low & (memory < 4 *", "still_low = is_low & (memory < 2 *", "stream/test_series.py"),
     ("stream/groups/pipeline.py", "last[series[is_known]] = rows[is_known]", "last[:] = rows[is_known].max()", "stream/test_series.py"),
     ("stream/groups/pipeline.py", "parts.append(old.filter(pa.array(np.isin(numbers[: old.num_rows], waiting))))", "parts.append(old.slice(0, 0))", "stream/test_series.py"),
-    ("algebra.py", "lambda new, old: jnp.where(needed, new, old), function(*arguments), default)", "lambda new, old: new, function(*arguments), default)", "stream/test_series.py"),
+    ("algebra.py", "optax.tree.where(needed, function(*arguments), default)", "function(*arguments)", "stream/test_series.py"),
     ("environments/cartpole.py", "(4 / 3 - parameters", "(3 / 4 - parameters", "environments/test_environments.py"),
     # bounds, leaks, blocks, pictures
     ("studies/cartpole/soft_q.py", "possible + 0.1 * (value - possible)", "possible", "studies/test_cartpole_soft_q.py"),

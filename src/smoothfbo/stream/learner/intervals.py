@@ -29,6 +29,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int
 
 from smoothfbo.stream.learner.specification import LEVELS
@@ -162,9 +163,9 @@ def _observe(
         usual=usual,
         offset=offset,
     )
-    evaluated = jax.tree.map(lambda new, old: jnp.where(is_evaluated, new, old), evaluated, tracker)
+    evaluated = optax.tree.where(is_evaluated, evaluated, tracker)
     after = evaluated._replace(scale=(1 - share) * tracker.scale + share * counted, known=tracker.known + 1)
-    return jax.tree.map(lambda new, old: jnp.where(is_known, new, old), after, tracker)
+    return optax.tree.where(is_known, after, tracker)
 
 
 def _slope(residual: Array, edges: Array, levels: Array) -> Array:
