@@ -1,4 +1,4 @@
-"""`smoothfbo stream` as a user calls it: folder, page, faults, standard input, killed and taken up again, state."""
+"""`smoothfbo stream` as a user calls it: folder, page, faults, standard input, killed and resumed, state."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What a run over a table carries along: encoder, learner, sums of errors; and how it is saved and taken up again."""
+"""What a run over a table carries along: encoder, learner, sums of errors; and how it is saved and resumed."""
 
 import dataclasses
 from pathlib import Path

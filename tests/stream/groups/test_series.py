@@ -1,4 +1,4 @@
-"""Many series in one table: each as if it were alone, in any order and any portions; killed and taken up again."""
+"""Many series in one table: each as if it were alone, in any order and any portions; killed and resumed."""
 
 import json
 from contextlib import contextmanager
@@ -260,7 +260,7 @@ class Here:
 
 
 def test_shares_of_the_series_come_to_what_all_of_them_come_to(tmp_path, monkeypatch):
-    """Five shares of four series, so that one or more have none; one share crashes and goes on from its snapshot."""
+    """Five shares of four series, so that one or more have none; one share crashes and resumes from its snapshot."""
     monkeypatch.setattr(stream_folder, "SNAPSHOT_SHARE", 1e9)
     monkeypatch.setattr(pipeline, "PIECE", 40)
     monkeypatch.setattr(pipeline, "FIRST_PIECE", 20)
