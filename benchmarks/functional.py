@@ -22,7 +22,7 @@ from smoothfbo.online import run as run_online
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.measure import headlines, measure_lane
-from smoothfbo.studies.regression.program import make_algorithm, make_stream, numbers_of
+from smoothfbo.studies.regression.program import make_algorithm, make_testbed, numbers_of
 
 NAMES = {"fbo": "functional", "aid": "AID", "unrolled": "unrolled"}
 EFFORTS = {"fbo": (1, 5, 10, 20, 50), "aid": (1, 2, 5, 10), "unrolled": (1, 5, 10, 20)}
@@ -46,11 +46,11 @@ class Runs:
 
     def _one_run(self, numbers: Any) -> dict[str, Any]:
         shape = next(self._config.lanes()).shape
-        stream = make_stream(self._config, shape, numbers)
-        algorithm = make_algorithm(self._config, shape, numbers, stream, capacity=1)
+        testbed = make_testbed(self._config, shape, numbers)
+        algorithm = make_algorithm(self._config, shape, numbers, testbed, capacity=1)
         key = jax.random.fold_in(jax.random.key(numbers.seed), 1)
-        state = start(algorithm, stream.source(), stream.initial(), key)
-        return run_online(algorithm, stream.source(), rounds=self._config.rounds, state=state, record=_record)[1]
+        state = start(algorithm, testbed.source(), testbed.initial(), key)
+        return run_online(algorithm, testbed.source(), rounds=self._config.rounds, state=state, record=_record)[1]
 
     def cosines(self) -> list[float]:
         """One for each seed: the mean over the second half of its rounds, as the experiment measures it."""

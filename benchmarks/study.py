@@ -98,9 +98,9 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
     config = replace(CONFIG, methods=(method,), seeds=lanes, window=(window,))
 
     def advance(numbers: Any, lane: Any) -> tuple[Any, dict[str, Any]]:
-        stream = replay(config, find(method), numbers)
-        algorithm = learner(find(method), stream, numbers, clip=config.clip, capacity=window, rounds=config.steps)
-        state, trace = online.run(algorithm, stream, rounds=steps, state=lane.run, record=record)
+        source = replay(config, find(method), numbers)
+        algorithm = learner(find(method), source, numbers, clip=config.clip, capacity=window, rounds=config.steps)
+        state, trace = online.run(algorithm, source, rounds=steps, state=lane.run, record=record)
         return lane._replace(run=state), {"means": jnp.mean(trace, axis=0)}
 
     program = replace(programs(config)[0], advance=advance, chunk=steps)

@@ -1,6 +1,6 @@
 """The paper's drifting regression: FBO against SmoothFBO, measured against the exact hypergradient.
 
-A three-layer network is fitted to the last ten batches of a stream that drifts; how much each of them counts
+A three-layer network is fitted to the last ten batches of a drifting regression; how much each of them counts
 is the outer variable, tuned online. The exact answer is known here, so we can see how close each one comes.
 
     python examples/paper_regression.py --out out/demo
@@ -29,11 +29,11 @@ from matplotlib import pyplot as plt
 LAGS = 10
 
 
-def algorithm(stream: DriftingRegression, window: int) -> sf.Online:
+def algorithm(testbed: DriftingRegression, window: int) -> sf.Online:
     """SmoothFBO; with a window of 1 it is FBO."""
     network = sf.Network(lambda key: eqx.nn.MLP(5, 1, 64, 2, jax.nn.gelu, key=key), optax.adam(1e-3), steps=5)
     return sf.Online(
-        stream.problem(),
+        testbed.problem(),
         sf.Functional(inner=network, adjoint=network),
         optax.chain(sf.window_average(window), optax.sgd(10.0)),
         project=optax.projections.projection_non_negative,
@@ -42,13 +42,13 @@ def algorithm(stream: DriftingRegression, window: int) -> sf.Online:
 
 def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
     """Runs all seeds as lanes of one program; every array has axes (seed, round)."""
-    stream = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
+    testbed = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
 
     def record(state: sf.State, info: sf.Info) -> dict[str, jax.Array]:
-        objective, exact = jax.value_and_grad(stream.objective, argnums=1)(info.round, info.outer)
+        objective, exact = jax.value_and_grad(testbed.objective, argnums=1)(info.round, info.outer)
         cosine = jnp.vdot(info.smoothed, exact) / (info.smoothed_norm * jnp.linalg.norm(exact) + 1e-30)
         return {
-            "excess": objective - stream.noise**2,
+            "excess": objective - testbed.noise**2,
             "cosine": cosine,
             "proxy": info.smoothed_norm**2,
             "weights": info.outer,
@@ -56,7 +56,7 @@ def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
 
     def lane(key: jax.Array) -> dict[str, jax.Array]:
         return sf.run(
-            algorithm(stream, window), stream.source(), jnp.ones(LAGS), rounds=rounds, key=key, record=record
+            algorithm(testbed, window), testbed.source(), jnp.ones(LAGS), rounds=rounds, key=key, record=record
         )[1]
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(lane))(keys))
@@ -85,7 +85,7 @@ def draw(results: dict[int, dict[str, np.ndarray]], path: Path) -> None:
             half = half_width(values)
             (line,) = axis.plot(mean, label=name)
             axis.fill_between(np.arange(len(mean)), mean - half, mean + half, alpha=0.2, color=line.get_color())
-    axes[0].set(yscale="log", xlabel="round", ylabel="Σ ‖used gradient‖²", title="The paper's proxy")
+    axes[0].set(yscale="log", xlabel="round", ylabel="Σ ‖smoothed gradient‖²", title="The paper's proxy")
     axes[0].legend(frameon=False)
     axes[1].set(xlabel="round", ylabel="cosine (running mean of 50)", title="Used against exact hypergradient")
     axes[1].axhline(0, color="grey", linewidth=0.8)
@@ -109,7 +109,7 @@ def main() -> None:
 
     console = Console()
     table = Table(title=f"Drifting regression: {options.seeds} seeds, {options.rounds} rounds, mean ± 95 % interval")
-    for column in ("window", "cosine with the truth", "Σ‖used gradient‖²", "excess of the exact objective", "time"):
+    for column in ("window", "cosine with the truth", "Σ‖smoothed gradient‖²", "excess of the exact objective", "time"):
         table.add_column(column, justify="right")
     results = {}
     keys = jax.random.split(jax.random.key(2), options.seeds)
@@ -130,7 +130,7 @@ def main() -> None:
     path = options.out / "regression.png"
     draw(results, path)
     console.print(
-        "Averaging brings the used hypergradient closer to the exact one. The proxy Σ‖used gradient‖² shrinks for "
+        "Averaging brings the smoothed gradient closer to the exact one. The proxy Σ‖smoothed gradient‖² shrinks for "
         "any averaged noise, so judge by the cosine and by the exact objective, which does not improve at this step."
     )
     console.print(f"Figure: {path}")

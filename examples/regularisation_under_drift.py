@@ -27,7 +27,7 @@ def draw(round, key):
     return x, jax.random.bernoulli(key_y, jax.nn.sigmoid(logit)).astype(x.dtype)
 
 
-def stream(round, key):
+def source(round, key):
     """Train on the batch of this round, judge on the batch of the next."""
     key_train, key_next = jax.random.split(key)
     train, following = draw(round, key_train), draw(round + 1, key_next)
@@ -60,7 +60,7 @@ def main() -> None:
     start = jnp.full(FEATURES, -8.0)  # no regularisation to speak of
 
     def lane(key, algorithm):
-        return sf.run(algorithm, stream, start, rounds=ROUNDS, key=key)[1]
+        return sf.run(algorithm, source, start, rounds=ROUNDS, key=key)[1]
 
     tuned = jax.jit(jax.vmap(lambda key: lane(key, algorithm)))(keys)
     fixed_optimiser = sf.Online(algorithm.problem, algorithm.estimator, optax.set_to_zero())

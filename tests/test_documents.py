@@ -168,7 +168,7 @@ def test_commands_of_a_page_exist(page):
 def test_options_in_the_text_exist():
     from smoothfbo.harness import registry
 
-    known = set().union(*map(help_of, (*registry.entries(), "report", "resume"))) | FOREIGN | {"--help"}
+    known = set().union(*map(help_of, (*registry.entries(), "report", "resume"))) | FOREIGN | {"--help", "--version"}
     for page in PAGES:
         inline = re.findall(r"`([^`]*--[^`]*)`", prose(page))
         unknown = {flag for text in inline if "benchmarks" not in text for flag in FLAG.findall(text)} - known

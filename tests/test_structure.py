@@ -1,10 +1,12 @@
 """The house rules that a machine can check: who imports whom, what needs jax, and that a study is one folder."""
 
 import ast
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tokenize
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -176,6 +178,21 @@ def test_the_rules_find_what_they_forbid():
 
 def test_every_module_has_a_room():
     assert {room(name) for name in MODULES} == {"", *ROOMS}
+
+
+def identifiers(text):
+    """All names in a module's code, without those in strings and comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def test_stream_is_the_product_for_tables():
+    """What hands out the data of rounds is a source, and a problem whose answer is known is a testbed."""
+    assert identifiers("a = stream_of(b)  # stream\n'stream'\n") == {"a", "stream_of", "b"}
+    allowed = {"", "stream", "streams", "states", "harness", "cli"}  # they name the product, or an old name
+    for name, path in MODULES.items():
+        if room(name) not in allowed:
+            assert not [each for each in identifiers(path.read_text()) if "stream" in each.lower()], name
 
 
 def test_core_dependencies_are_the_declared_ones():

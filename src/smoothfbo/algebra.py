@@ -85,7 +85,7 @@ def where_needed(
     @choose.def_vmap
     def choose_by_lane(size: int, batched: PyTree, needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
         def lane(needed: Array, default: PyTree, arguments: PyTree) -> PyTree:
-            return jax.tree.map(lambda new, old: jnp.where(needed, new, old), function(*arguments), default)
+            return optax.tree.where(needed, function(*arguments), default)
 
         def spread(leaf: Array, is_batched: bool) -> Array:
             return leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))

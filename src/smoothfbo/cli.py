@@ -16,7 +16,10 @@ from smoothfbo.errors import UsageError, as_flags
 if TYPE_CHECKING:
     from smoothfbo.harness.study import Entry
 
-DESCRIPTION = "Non-stationary functional bilevel optimisation: the paper's studies, predictions for drifting tables."
+DESCRIPTION = (
+    "Non-stationary functional bilevel optimisation: the paper's studies, predictions for drifting tables.\n\n"
+    "smoothfbo --version prints the version."
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,15 +68,19 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
     from tyro.conf import subcommand
 
     from smoothfbo.harness import commands
+    from smoothfbo.harness.texts import described
 
     kinds: list[Any] = []
     for name, entry in entries.items():
-        kind, defaults = commands.arguments_of(entry, _preset(arguments, name))
-        text = inspect.cleandoc(entry.config.__doc__ or "")
-        text = text if arguments[:1] == [name] else text.splitlines()[0]  # the list of commands is short
+        is_chosen = arguments[:1] == [name]
+        kind, defaults = commands.arguments_of(entry, _preset(arguments, name), with_help=is_chosen)
+        text = _description(entry.config, is_whole=is_chosen)
         kinds.append(Annotated[kind, subcommand(name, description=text, **defaults)])
     others = {"report": commands.Report, "resume": commands.Resume}
-    kinds += [Annotated[kind, subcommand(name)] for name, kind in others.items()]
+    for name, kind in others.items():
+        is_chosen = arguments[:1] == [name]
+        text = _description(kind, is_whole=is_chosen)
+        kinds.append(Annotated[described(kind) if is_chosen else kind, subcommand(name, description=text)])
     message = io.StringIO()
     try:
         with redirect_stderr(message):
@@ -83,6 +90,12 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
             raise
         command = arguments[0] + " " if arguments and arguments[0] in (*entries, *others) else ""
         raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
+
+
+def _description(kind: type, *, is_whole: bool) -> str:
+    """What a command does: all of it in its own help, a line in the list of commands."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    return text if is_whole else text.splitlines()[0]
 
 
 def _preset(arguments: list[str], command: str) -> str | None:

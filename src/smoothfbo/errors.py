@@ -2,7 +2,11 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 
 class UsageError(ValueError):
@@ -49,3 +53,19 @@ def refuse_keywords(owner: str, given: Mapping[str, Any], renamed: Mapping[str, 
         if name in renamed:
             raise TypeError(f"{owner} has no argument {name!r} since version 1.0: use {renamed[name]}.")
         raise TypeError(f"{owner} got an unexpected keyword argument {name!r}.")
+
+
+def renamed_keywords(
+    renamed: Mapping[str, str],
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+    """For functions whose required arguments have new names: an old keyword gives one line with the new one."""
+
+    def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+        @wraps(function)
+        def checked(*arguments: _Parameters.args, **keywords: _Parameters.kwargs) -> _Result:
+            refuse_keywords(function.__name__, {name: None for name in keywords if name in renamed}, renamed)
+            return function(*arguments, **keywords)
+
+        return checked
+
+    return decorate

@@ -1,7 +1,7 @@
 """Bilevel local regret, its terms, and the paper's bounds: pure functions of a trace and known objectives.
 
-A trace is what was played and used, stacked over rounds t = 0, …, T−1: `outers` (λ_t), `hypergradients` (ĝ_t) and
-`used` (g̃_t), pytrees with a leading axis over rounds. What is known of the problem comes as functions of
+A trace is what was played and used, stacked over rounds t = 0, …, T−1: `outers` (λ_t), `gradients` (the estimates
+ĝ_t) and `smoothed` (g̃_t), pytrees with a leading axis over rounds. What is known of the problem comes as functions of
 `(round, outer)`: `objective` is F_t(λ) and `gradient` is ∇F_t(λ). Whatever has an index before round 0 is zero, as in
 the paper.
 
@@ -18,17 +18,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
+from smoothfbo.errors import renamed_keywords
 from smoothfbo.types import Number
 
 Objective = Callable[[Int[Array, ""], PyTree], Float[Array, ""]]
 Gradient = Callable[[Int[Array, ""], PyTree], PyTree]
 Window = int | Int[Array, ""]
+_RENAMED = {"hypergradients": "gradients", "used": "smoothed"}
 
 
 class Terms(NamedTuple):
     """g̃_t − ∇F_{t,w}(λ_t) = noise + bias + tracking, each averaged over the window (Lemma 5.1), for every t."""
 
-    error: PyTree  # e_t = g̃_t − ∇F_{t,w}(λ_t), from the gradients that were used
+    error: PyTree  # e_t = g̃_t − ∇F_{t,w}(λ_t), from the smoothed gradients
     noise: PyTree  # ζ̄_t = (1/w) Σ_{i<w} (ĝ_{t−i} − G_{t−i})
     bias: PyTree  # b̄_t = (1/w) Σ_{i<w} (G_{t−i} − ∇F_{t−i}(λ_{t−i}))
     tracking: PyTree  # r_t = (1/w) Σ_{i<w} (∇F_{t−i}(λ_{t−i}) − ∇F_{t−i}(λ_t))
@@ -66,12 +68,13 @@ def regret(
     return jnp.cumsum(squared_norms(window_gradients(gradient, outers, window, capacity=capacity)))
 
 
-def proxy(used: PyTree) -> Float[Array, " rounds"]:
+@renamed_keywords(_RENAMED)
+def proxy(smoothed: PyTree) -> Float[Array, " rounds"]:
     """Σ_{s≤t} ‖g̃_s‖² after every round: the paper's plotted proxy.
 
     It is not comparable between windows: averaging shrinks any noise. Look at it beside the regret.
     """
-    return jnp.cumsum(squared_norms(used))
+    return jnp.cumsum(squared_norms(smoothed))
 
 
 def tracking(gradient: Gradient, outers: PyTree, window: Window, *, capacity: int | None = None) -> PyTree:
@@ -80,11 +83,12 @@ def tracking(gradient: Gradient, outers: PyTree, window: Window, *, capacity: in
     return jax.tree.map(jnp.subtract, historical, window_gradients(gradient, outers, window, capacity=capacity))
 
 
+@renamed_keywords(_RENAMED)
 def decompose(
     gradient: Gradient,
     outers: PyTree,
-    hypergradients: PyTree,
-    used: PyTree,
+    gradients: PyTree,
+    smoothed: PyTree,
     window: Window,
     *,
     expected: PyTree | None = None,
@@ -100,8 +104,8 @@ def decompose(
     target = window_gradients(gradient, outers, window, capacity=capacity)
     historical = window_mean(exact, window, capacity=capacity)
     return Terms(
-        error=jax.tree.map(jnp.subtract, used, target),
-        noise=averaged(hypergradients, expected),
+        error=jax.tree.map(jnp.subtract, smoothed, target),
+        noise=averaged(gradients, expected),
         bias=averaged(expected, exact),
         tracking=jax.tree.map(jnp.subtract, historical, target),
     )
@@ -118,22 +122,23 @@ class Totals(NamedTuple):
     tracking: Float[Array, ""]  # D_{T,w} = Σ‖r_{t,w}‖²
 
 
+@renamed_keywords(_RENAMED)
 def totals(
     gradient: Gradient,
     outers: PyTree,
-    hypergradients: PyTree,
-    used: PyTree,
+    gradients: PyTree,
+    smoothed: PyTree,
     window: Window,
     *,
     expected: PyTree | None = None,
     capacity: int | None = None,
 ) -> Totals:
     """BLR, proxy, Γ, noise, B_T and D_{T,w} of one run; take means over lanes for expectations."""
-    terms = decompose(gradient, outers, hypergradients, used, window, expected=expected, capacity=capacity)
+    terms = decompose(gradient, outers, gradients, smoothed, window, expected=expected, capacity=capacity)
     exact = _along(gradient, outers)
     bias = jax.tree.map(jnp.subtract, exact if expected is None else expected, exact)
-    target = jax.tree.map(jnp.subtract, used, terms.error)
-    parts = (target, used, terms.error, terms.noise, bias, terms.tracking)
+    target = jax.tree.map(jnp.subtract, smoothed, terms.error)
+    parts = (target, smoothed, terms.error, terms.noise, bias, terms.tracking)
     return Totals(*(jnp.sum(squared_norms(part)) for part in parts))
 
 

@@ -10,6 +10,7 @@ from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo import cli
 from smoothfbo.errors import as_flags
+from smoothfbo.harness.texts import described
 from smoothfbo.studies.regression.config import RegressionConfig
 
 # Three lanes: on two devices one of them has a lane of padding.
@@ -114,6 +115,51 @@ def test_an_unfinished_run_has_no_report_yet(tmp_path, capsys):
         execute(dataclasses.replace(toy(), name="regression"), folder, stop_after(1))
     assert cli.main(["report", str(folder)]) == 2
     assert f"{folder} is not finished: resume it with `smoothfbo resume {folder}`." in capsys.readouterr().err
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    outer_rate: float = 0.1
+    """A number."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Base):
+    """What a command takes."""
+
+    steps: int = 3
+    """How many, which is told in more than
+    one line; with `outer_rate`, not `other`."""
+    silent: bool = False
+
+
+def test_help_has_the_texts_of_all_options_in_one_paragraph_each():
+    kind = described(Options)
+    assert kind() == kind(outer_rate=0.1, steps=3, silent=False)
+    assert isinstance(kind(), Options)
+    texts = {name: hint.__metadata__[0].help for name, hint in kind.__annotations__.items()}
+    assert texts == {
+        "outer_rate": "A number.",
+        "steps": "How many, which is told in more than one line; with --outer-rate, not `other`.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["smoothfbo --version"]),
+        (["resume"], ["smoothfbo resume [-h] FOLDER"]),
+        (["report"], ["smoothfbo report [-h] FOLDER [FOLDER ...]", "One folder or several. (required)"]),
+        (["cartpole"], ["--preset NAME ", "A multiple of --evaluate-every."]),
+        (["regression"], ["--preset demo|paper|ablation|tune "]),
+    ],
+)
+def test_help_says_what_to_write(arguments, parts, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*arguments, "--help"])
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for part in parts:
+        assert part in printed
 
 
 def test_options_are_flags_on_the_command_line_alone():

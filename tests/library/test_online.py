@@ -100,10 +100,10 @@ FURTHER = (
 @pytest.mark.parametrize("name", marked(ESTIMATORS, FURTHER))
 def test_runs_resume_can_be_vmapped_and_predict(name, key):
     """Twelve rounds, as one of three lanes of one program, are six rounds and six more after a file."""
-    algorithm, stream = online(name), regression().source()
-    run, keys = partial(sf.run, algorithm, stream, record=without_residuals), jax.random.split(key, 3)
+    algorithm, source = online(name), regression().source()
+    run, keys = partial(sf.run, algorithm, source, record=without_residuals), jax.random.split(key, 3)
     middle, head = run(jnp.ones(4), rounds=6, key=keys[1])
-    fresh = sf.start(algorithm, stream, jnp.full(4, 0.5), jax.random.key(99))
+    fresh = sf.start(algorithm, source, jnp.full(4, 0.5), jax.random.key(99))
     _, tail = run(rounds=6, state=through_a_file(middle, fresh))
     _, lanes = jax.jit(jax.vmap(lambda key: run(jnp.ones(4), rounds=12, key=key)))(keys)
     for field in ("outer", "outer_loss", "smoothed_norm"):
@@ -138,20 +138,20 @@ def test_runs_resume_can_be_vmapped_and_predict(name, key):
     "name", marked(("functional, network", "implicit, conjugate gradients"), ("implicit, conjugate gradients",))
 )
 def test_runs_are_prefixes_and_resume_to_the_same_bits(name, key):
-    algorithm, stream = online(name), regression().source()
-    run = partial(sf.run, algorithm, stream, record=without_residuals)
+    algorithm, source = online(name), regression().source()
+    run = partial(sf.run, algorithm, source, record=without_residuals)
     final, trace = run(jnp.ones(4), rounds=12, key=key)
     middle, head = run(jnp.ones(4), rounds=6, key=key)
     assert leaves_equal(head, jax.tree.map(lambda leaf: leaf[:6], trace))
-    fresh = sf.start(algorithm, stream, jnp.full(4, 0.5), jax.random.key(99))
+    fresh = sf.start(algorithm, source, jnp.full(4, 0.5), jax.random.key(99))
     resumed, tail = run(rounds=6, state=through_a_file(middle, fresh))
     assert leaves_equal(tail, jax.tree.map(lambda leaf: leaf[6:], trace))
     assert leaves_equal(resumed, final)
 
 
 def test_seeds_differ_in_initialisation_and_in_data(key):
-    algorithm, stream = online(), regression().source()
-    one, other = (sf.start(algorithm, stream, jnp.ones(4), k) for k in jax.random.split(key))
+    algorithm, source = online(), regression().source()
+    one, other = (sf.start(algorithm, source, jnp.ones(4), k) for k in jax.random.split(key))
     for a, b in zip(
         jax.tree.leaves((one.learner.estimator.inner.params, one.learner.estimator.adjoint.params)),
         jax.tree.leaves((other.learner.estimator.inner.params, other.learner.estimator.adjoint.params)),
@@ -170,7 +170,7 @@ def test_numeric_hyper_parameters_can_be_vmapped(key):
     """Outer and inner rates, window, discount, ridge, drift and noise in one program, each lane as if alone."""
 
     def lane(outer_rate, inner_rate, window, mix, ridge, frequency, noise):
-        stream = DriftingRegression(
+        testbed = DriftingRegression(
             jax.random.key(5), Sinusoidal(frequency=frequency), inputs=2, lags=4, batch=8, noise=noise
         )
         inner = sf.Network(lambda key: eqx.nn.MLP(2, 1, 6, 1, jnp.tanh, key=key), optax.sgd(inner_rate), 2)
@@ -182,7 +182,7 @@ def test_numeric_hyper_parameters_can_be_vmapped(key):
             optax.chain(smooth, optax.sgd(outer_rate)),
             PROJECT,
         )
-        return sf.run(algorithm, stream.source(), jnp.ones(4), rounds=6, key=key)[1]
+        return sf.run(algorithm, testbed.source(), jnp.ones(4), rounds=6, key=key)[1]
 
     numbers = (
         jnp.array([0.1, 1.0, 2.0]),
@@ -211,17 +211,17 @@ def test_one_compilation_per_run_whatever_the_rounds(key):
 
     problem = sf.Problem(regression().problem().inner_loss, counting)
     algorithm = sf.Online(problem, ESTIMATORS["functional, linear"](), optax.sgd(0.1))
-    stream = regression().source()
-    sf.run(algorithm, stream, jnp.ones(4), rounds=4, key=key)
+    source = regression().source()
+    sf.run(algorithm, source, jnp.ones(4), rounds=4, key=key)
     first = len(traces)
     assert first > 0
     init = len(traces)
-    sf.start(algorithm, stream, jnp.ones(4), key)
+    sf.start(algorithm, source, jnp.ones(4), key)
     per_init = len(traces) - init  # shapes are checked when a run starts
     before = len(traces)
-    sf.run(algorithm, stream, jnp.ones(4), rounds=4, key=jax.random.key(8))
+    sf.run(algorithm, source, jnp.ones(4), rounds=4, key=jax.random.key(8))
     assert len(traces) - before == per_init
-    sf.run(algorithm, stream, jnp.ones(4), rounds=400, key=key)
+    sf.run(algorithm, source, jnp.ones(4), rounds=400, key=key)
     assert len(traces) - before <= first + per_init
 
 
@@ -283,15 +283,15 @@ def test_every_round_draws_its_own_mini_batches(key):
 
 
 def test_window_one_equals_no_smoothing_in_a_run(key):
-    stream = regression().source()
+    source = regression().source()
     algorithm = online("functional, linear", window=1)
-    _, smooth = sf.run(algorithm, stream, jnp.ones(4), rounds=10, key=key)
+    _, smooth = sf.run(algorithm, source, jnp.ones(4), rounds=10, key=key)
     plain = sf.Online(regression().problem(), algorithm.estimator, optax.sgd(0.5), PROJECT)
-    _, raw = sf.run(plain, stream, jnp.ones(4), rounds=10, key=key)
+    _, raw = sf.run(plain, source, jnp.ones(4), rounds=10, key=key)
     np.testing.assert_array_equal(smooth.outer, raw.outer)
 
 
-def test_a_stationary_stream_converges_to_the_offline_solution(key):
+def test_a_stationary_source_converges_to_the_offline_solution(key):
     """The same data every round: λ reaches the point where the exact hypergradient of NumPy vanishes."""
     ridge = Ridge.draw(21)
     data = ridge_data(ridge)
@@ -436,7 +436,7 @@ class Target(eqx.Module):
 
 
 class MovingTarget(sf.AbstractSource):
-    """A stream that brings the problem of each round with it, and looks at the learner."""
+    """A source that brings the problem of each round with it, and looks at the learner."""
 
     def init(self, key):
         samples = sf.Samples(jnp.ones((3, 2)), jnp.ones(3))
@@ -465,11 +465,11 @@ def test_the_problem_itself_may_change_from_round_to_round(key):
 
 def test_what_is_not_recorded_is_not_computed(key):
     """The adjoint residual costs an extra gradient per round; leaving it out removes it from the program."""
-    algorithm, stream = online("functional, linear"), regression().source()
-    state = sf.start(algorithm, stream, jnp.ones(4), key)
+    algorithm, source = online("functional, linear"), regression().source()
+    state = sf.start(algorithm, source, jnp.ones(4), key)
 
     def operations(record):
-        run = jax.jit(lambda state: sf.run(algorithm, stream, rounds=3, state=state, record=record))
+        run = jax.jit(lambda state: sf.run(algorithm, source, rounds=3, state=state, record=record))
         return run.lower(state).compile().cost_analysis()["flops"]
 
     few = operations(lambda state, info: info.outer)
@@ -540,7 +540,7 @@ class Scaled(eqx.Module):
         return self.weight @ x
 
 
-def test_a_recorded_stream_never_repeats_its_last_round(key):
+def test_a_recorded_source_never_repeats_its_last_round(key):
     """Traced or not: too many rounds are refused when a run starts, and skipped when one is resumed inside jit."""
     recorded = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), ridge_data(Ridge.draw(4)))
     algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))

@@ -49,13 +49,13 @@ def test_the_cosine_problem_is_what_it_says():
 
 @pytest.mark.parametrize("window", [1, 2, 5, 12])
 def test_terms_equal_loops(window):
-    outers, hypergradients, used, expected = (draw(seed) for seed in range(4))
-    arrays = [jnp.asarray(values) for values in (outers, hypergradients, used)]
+    outers, gradients, smoothed, expected = (draw(seed) for seed in range(4))
+    arrays = [jnp.asarray(values) for values in (outers, gradients, smoothed)]
     terms = regret.decompose(PROBLEM.gradient, *arrays, window, expected=jnp.asarray(expected))
     target = looped(lambda t, s: gradient(s, outers[t]), window)
-    np.testing.assert_allclose(terms.error, used - target, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(terms.error, smoothed - target, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(
-        terms.noise, looped(lambda t, s: hypergradients[s] - expected[s], window), rtol=1e-9, atol=1e-12
+        terms.noise, looped(lambda t, s: gradients[s] - expected[s], window), rtol=1e-9, atol=1e-12
     )
     np.testing.assert_allclose(
         terms.bias, looped(lambda t, s: expected[s] - gradient(s, outers[s]), window), rtol=1e-9, atol=1e-12
@@ -66,14 +66,14 @@ def test_terms_equal_loops(window):
     np.testing.assert_allclose(
         regret.regret(PROBLEM.gradient, arrays[0], window), np.cumsum((target**2).sum(axis=1)), rtol=1e-9
     )
-    np.testing.assert_allclose(regret.proxy(arrays[2]), np.cumsum((used**2).sum(axis=1)), rtol=1e-12)
+    np.testing.assert_allclose(regret.proxy(arrays[2]), np.cumsum((smoothed**2).sum(axis=1)), rtol=1e-12)
     moved = looped(lambda t, s: ((outers[s] - outers[t]) ** 2).sum(), window).sum()
     np.testing.assert_allclose(regret.movement(arrays[0], window), moved, rtol=1e-9, atol=1e-12)
 
 
 def test_totals_are_the_sums_of_the_paper():
-    outers, hypergradients, used, expected = (draw(seed) for seed in range(4))
-    arrays = [jnp.asarray(values) for values in (outers, hypergradients, used)]
+    outers, gradients, smoothed, expected = (draw(seed) for seed in range(4))
+    arrays = [jnp.asarray(values) for values in (outers, gradients, smoothed)]
     sums = regret.totals(PROBLEM.gradient, *arrays, 4, expected=jnp.asarray(expected))
     terms = regret.decompose(PROBLEM.gradient, *arrays, 4, expected=jnp.asarray(expected))
     exact = np.array([gradient(t, outers[t]) for t in range(ROUNDS)])
@@ -82,7 +82,7 @@ def test_totals_are_the_sums_of_the_paper():
     np.testing.assert_allclose(sums.noise, (np.asarray(terms.noise) ** 2).sum(), rtol=1e-9)
     np.testing.assert_allclose(sums.tracking, (np.asarray(terms.tracking) ** 2).sum(), rtol=1e-9)
     np.testing.assert_allclose(sums.regret, regret.regret(PROBLEM.gradient, arrays[0], 4)[-1], rtol=1e-9)
-    np.testing.assert_allclose(sums.proxy, (used**2).sum(), rtol=1e-9)
+    np.testing.assert_allclose(sums.proxy, (smoothed**2).sum(), rtol=1e-9)
     unbiased = regret.totals(PROBLEM.gradient, *arrays, 4)
     assert unbiased.bias == 0
 
@@ -192,12 +192,12 @@ def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
         estimate = problem.gradient(t, outer) + noises[t]
         stored = stored.at[t].set(estimate)
         inside = (jnp.arange(rounds) <= t) & (jnp.arange(rounds) > t - window)
-        used = jnp.sum(jnp.where(inside[:, None], stored, 0), axis=0) / window.astype(outer.dtype)
-        return (outer - step / smoothness * used, stored), (outer, estimate, used)
+        smoothed = jnp.sum(jnp.where(inside[:, None], stored, 0), axis=0) / window.astype(outer.dtype)
+        return (outer - step / smoothness * smoothed, stored), (outer, estimate, smoothed)
 
     start = 3 * jax.random.normal(jax.random.key(seed + 1), (2,))
-    (last, _), (outers, estimates, used) = jax.lax.scan(play, (start, jnp.zeros((rounds, 2))), jnp.arange(rounds))
-    terms = regret.decompose(problem.gradient, outers, estimates, used, window, capacity=capacity)
+    (last, _), (outers, estimates, smoothed) = jax.lax.scan(play, (start, jnp.zeros((rounds, 2))), jnp.arange(rounds))
+    terms = regret.decompose(problem.gradient, outers, estimates, smoothed, window, capacity=capacity)
     gamma = jnp.sum(regret.squared_norms(terms.error))
     blr = regret.regret(problem.gradient, outers, window, capacity=capacity)[-1]
     variation = regret.variation(problem.suprema(rounds))
@@ -212,7 +212,7 @@ def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
         ),
         "telescoping": (regret.telescoping(problem.objective, whole, window, capacity=capacity), bound),
         "movement": (tracking, smoothness**2 * regret.movement(outers, window, capacity=capacity)),
-        "proxy": (regret.proxy(used)[-1], 2 * blr + 2 * gamma),
+        "proxy": (regret.proxy(smoothed)[-1], 2 * blr + 2 * gamma),
         "descent": (blr, 2 * smoothness / step * bound + gamma),
         "telescoping, closely": (regret.telescoping(problem.objective, whole, window, capacity=capacity), closely),
         "descent, closely": (

@@ -10,7 +10,7 @@ from problems import RIDGE_PROBLEM, linear, phi, ridge_data
 from reference import Ridge
 
 import smoothfbo as sf
-from smoothfbo import hypergradients, source
+from smoothfbo import hypergradients, regret, source, stream
 from smoothfbo.testbeds import DriftingCosine
 
 pytestmark = pytest.mark.usefixtures("as_users_call")
@@ -38,6 +38,8 @@ def algorithm():
         (hypergradients, "Fitted", "FittedAdjoint"),
         (hypergradients, "Pointwise", "PointwiseAdjoint"),
         (source, "AbstractStream", "AbstractSource"),
+        (stream, "FunctionStream", "source.FunctionSource"),
+        (stream, "as_stream", "source.as_source"),
     ],
 )
 def test_names(module, old, new):
@@ -79,6 +81,15 @@ def test_keywords():
         sf.Online(RIDGE_PROBLEM, sf.Unrolled(linear()), optax.sgd(0.1), projection=None)
     with pytest.raises(TypeError, match=r"run has no argument 'stream' since version 1.0: use source"):
         sf.run(algorithm(), stream=lambda t, k: DATA, outer=jnp.zeros(3), rounds=1, key=KEY)
+    for function, old, new in (
+        (regret.proxy, "used", "smoothed"),
+        (regret.decompose, "hypergradients", "gradients"),
+        (regret.totals, "used", "smoothed"),
+    ):
+        with pytest.raises(TypeError, match=rf"{function.__name__} has no argument '{old}' .*: use {new}\.$"):
+            function(**{old: jnp.zeros(3)})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'gradient_norms'"):
+        regret.proxy(gradient_norms=jnp.zeros(3))
     with pytest.raises(TypeError, match=r"DriftingCosine has no argument 'smoothness' .*: use curvature"):
         DriftingCosine(smoothness=2.0)
 

@@ -1,4 +1,4 @@
-"""`smoothfbo stream --live`: answers row by row through a real pipe, killed and taken up again; questions; bad rows."""
+"""`smoothfbo stream --live`: answers row by row through a real pipe, killed and resumed; questions; bad rows."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`smoothfbo stream` as a user calls it: folder, page, faults, standard input, killed and taken up again, state."""
+"""`smoothfbo stream` as a user calls it: folder, page, faults, standard input, killed and resumed, state."""
 
 import gzip
 import json
@@ -239,13 +239,18 @@ def test_bad_input_is_one_line_and_what_came_before_is_kept(
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_where_no_row_was_judged_no_error_is_shown(tmp_path, capsys):
+def test_where_no_row_was_evaluated_no_error_is_shown(tmp_path, capsys):
     write(tmp_path / "data.csv", b"x,z,y\n" + b"1,2,\n" * 20)
     assert stream(tmp_path / "data.csv", tmp_path / "run", "--task", "regression") == 2
     assert "SmoothFBO " not in capsys.readouterr().out
     page = (tmp_path / "run" / "report.html").read_text()
     assert "No row has both a prediction and a target" in page
     assert "mean squared error is 0" not in page
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary["judged"] = summary.pop("evaluated")  # as it was called earlier
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    assert cli.main(["report", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "report.html").read_text() == page
 
 
 @pytest.mark.usefixtures("no_figures")

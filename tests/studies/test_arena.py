@@ -533,7 +533,7 @@ def test_what_failed_does_not_play_and_is_on_the_page(players):
         (["--methods", "smoth-fbo"], "got smoth-fbo (did you mean smooth-fbo?)."),
         (["--problems", "source"], "got source (did you mean sources?)."),
         (["--add", "nowhere.py"], "--add nowhere.py cannot be read: No such file or directory."),
-        (["--rounds", "50"], "--rounds must be a multiple of 4 × record_every = 40, at least 80, got 50."),
+        (["--rounds", "50"], "--rounds must be a multiple of 4 × --record-every = 40, at least 80, got 50."),
         (["--trials", "3", "--methods", "smooth-fbo"], "--trials must be at least 4, for the 2 windows of smooth-fbo"),
         (
             ["--knobs", "noice=1"],

@@ -99,10 +99,10 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
     @partial(jax.jit, static_argnums=2)
     def judge(time, networks, vote=False):
         def one(numbers, networks):
-            stream = cartpole.replay(config, find("vep"), numbers)
+            source = cartpole.replay(config, find("vep"), numbers)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
-            policy = evaluation.greedy(stream.q, networks, jnp.ones(len(networks), bool), vote)
-            return evaluation.evaluate(stream.environment, policy, time, key, 2)
+            policy = evaluation.greedy(source.q, networks, jnp.ones(len(networks), bool), vote)
+            return evaluation.evaluate(source.environment, policy, time, key, 2)
 
         return jax.vmap(one)(program.numbers, networks)
 

@@ -36,8 +36,8 @@ def numbers(**changes):
 
 
 def test_rates_fall_linearly_to_their_last_share():
-    stream = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    algorithm = cartpole.learner(find("fbo"), stream, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
+    source = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    algorithm = cartpole.learner(find("fbo"), source, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.estimator.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
         with jax.numpy_dtype_promotion("standard"):
@@ -58,7 +58,7 @@ def test_rates_fall_linearly_to_their_last_share():
     ],
 )
 def test_every_method_solves_the_probe(method):
-    stream = Replay(
+    source = Replay(
         Probe(),
         soft_q.QNetworks(2, 2, (16,)),
         soft_q.WorldModel(2, 2, (8,)),
@@ -73,16 +73,16 @@ def test_every_method_solves_the_probe(method):
     rate = 0.1 if method.endswith("itd") else 1e-2
 
     def train(key):
-        algorithm = cartpole.learner(find(method), stream, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)
+        algorithm = cartpole.learner(find(method), source, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)
         key_model, key_run = jax.random.split(key)
-        outer = stream.model.init(key_model)
+        outer = source.model.init(key_model)
         final, trace = sf.run(
-            algorithm, stream, outer, rounds=4000, key=key_run, record=lambda state, info: info.finite
+            algorithm, source, outer, rounds=4000, key=key_run, record=lambda state, info: info.finite
         )
         parameters = inner_parameters(final.learner.estimator)
         observations = jnp.asarray([[0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [1.0, -1.0]])
-        values = jax.vmap(stream.q.values, in_axes=(None, 0))(parameters, observations)
-        returns = evaluation.evaluate(stream.environment, newest(stream.q, parameters), jnp.asarray(0), key, 4).returns
+        values = jax.vmap(source.q.values, in_axes=(None, 0))(parameters, observations)
+        returns = evaluation.evaluate(source.environment, newest(source.q, parameters), jnp.asarray(0), key, 4).returns
         return jnp.mean(values, axis=1), returns, jnp.all(trace)
 
     with jax.enable_x64(False):
@@ -148,11 +148,11 @@ def rounds_of(config, program, index, lane, rounds):
     pick = functools.partial(jax.tree.map, lambda leaf: leaf[index])
     numbers, state = pick(program.numbers), pick(lane.run)
     state = state._replace(source=state.source._replace(tally=jax.tree.map(jnp.zeros_like, state.source.tally)))
-    stream = cartpole.replay(config, find(program.name), numbers)
+    source = cartpole.replay(config, find(program.name), numbers)
     algorithm = cartpole.learner(
-        find(program.name), stream, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
+        find(program.name), source, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
     )
-    return sf.run(algorithm, stream, rounds=rounds, state=state, record=lambda state, info: info)
+    return sf.run(algorithm, source, rounds=rounds, state=state, record=lambda state, info: info)
 
 
 def test_a_row_sums_up_its_rounds():
@@ -214,10 +214,10 @@ def test_options_reach_what_they_are_for(longer):
     assert counts
     assert all((count == 3 * 120).all() for count in counts)
     one = jax.tree.map(lambda leaf: leaf[0], fbo.numbers)
-    stream = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), find("fbo"), one)
-    assert stream.discount == 0.8
-    assert stream.model.network.leak == 0.3
-    np.testing.assert_allclose(stream.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
+    source = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), find("fbo"), one)
+    assert source.discount == 0.8
+    assert source.model.network.leak == 0.3
+    np.testing.assert_allclose(source.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
     assert cartpole.replay(replace(config, bounded_values=False), find("fbo"), one).largest_value is None
     plain = cartpole.replay(replace(config, critics=1, independent_final=True), find("fbo"), one)
     assert (plain.q.critics, plain.independent_final) == (1, True)
@@ -259,8 +259,8 @@ def test_the_papers_algorithm_runs_with_one_network_and_batches_of_its_own():
 
 @pytest.mark.parametrize(("clip", "size"), [(0.5, 0.5), (0.0, 50.0), (100.0, 50.0)])
 def test_gradients_are_clipped_before_adam(clip, size):
-    stream = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    optimiser = cartpole.learner(find("fbo"), stream, numbers(), clip=clip, capacity=10, rounds=10).optimiser
+    source = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    optimiser = cartpole.learner(find("fbo"), source, numbers(), clip=clip, capacity=10, rounds=10).optimiser
     gradient = jnp.array([30.0, 40.0])
     with jax.numpy_dtype_promotion("standard"):
         _, state = optimiser.update(gradient, optimiser.init(gradient), gradient)
@@ -304,12 +304,12 @@ def test_seeds_differ_in_every_random_choice():
         random_steps=30, batch=8, capacity=60, q_hidden=(4,), steps=40, evaluate_every=20, window=(1,)
     )
     lane = jax.tree.map(lambda leaf: np.asarray(leaf)[0], program.numbers)
-    stream = cartpole.replay(config, find("fbo"), lane)
+    source = cartpole.replay(config, find("fbo"), lane)
 
     @jax.jit
     def observations(key):
         key = jax.random.fold_in(jax.random.wrap_key_data(key), 0)
-        return stream(one.source, jnp.asarray(0), one.learner, key)[1].data.inner.x.observation
+        return source(one.source, jnp.asarray(0), one.learner, key)[1].data.inner.x.observation
 
     assert not np.array_equal(*(observations(key) for key in (one.key, other.key)))
     # stationary and drifting lanes of one seed share all of it: they differ in the reward alone
@@ -354,7 +354,7 @@ def test_settings_of_a_method_replace_the_grid():
         ({"last_interval": (0.2, -0.2)}, "`last_interval` must be a low below a high"),
         ({"window": (0,)}, "`window` must be between 1 and steps"),
         ({"mix": (1.2,)}, "`mix` must be between 0 and 1"),
-        ({"steps": 15_000}, "`steps` must be a multiple of evaluate_every = 10000, got 15000"),
+        ({"steps": 15_000}, "`steps` must be a multiple of `evaluate_every` = 10000, got 15000"),
         ({"seeds": 0}, "`seeds` must be an integer of at least 1"),
         ({"inner_steps": 0}, "`inner_steps` must be an integer of at least 1"),
         ({"methods": ()}, "`methods` must be one or more of mle"),

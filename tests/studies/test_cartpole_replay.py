@@ -25,7 +25,7 @@ def replay(environment, **options):
 
 
 class Learner(NamedTuple):
-    """As much of a learner's state as a stream looks at."""
+    """As much of a learner's state as a source looks at."""
 
     estimator: InnerState
 
@@ -36,14 +36,14 @@ def learner_with(parameters):
 
 @functools.cache
 def short_memory():
-    stream = replay(CartPole(), random_steps=1, batch=4, capacity=4)
-    state, _ = jax.jit(stream.init)(jax.random.key(0))
+    source = replay(CartPole(), random_steps=1, batch=4, capacity=4)
+    state, _ = jax.jit(source.init)(jax.random.key(0))
 
     @eqx.filter_jit
     def step(state, parameters):
-        return stream(state, jnp.asarray(0), learner_with(parameters), jax.random.key(1))
+        return source(state, jnp.asarray(0), learner_with(parameters), jax.random.key(1))
 
-    return stream, state, stream.q.init(jax.random.key(0)), step
+    return source, state, source.q.init(jax.random.key(0)), step
 
 
 @pytest.mark.parametrize(
@@ -55,36 +55,36 @@ def short_memory():
     ],
 )
 def test_time_limits_bootstrap_and_terminations_do_not(change, terminated, truncated):
-    stream, state, parameters, step = short_memory()
+    source, state, parameters, step = short_memory()
     before = state.environment._replace(**change)
     after, (data, problem) = step(state._replace(environment=before), parameters)
     row = np.asarray(after.memory)[1]
     assert row[-1] == terminated
     assert (after.environment.steps == 0) == bool(terminated or truncated)
-    np.testing.assert_array_equal(row[:4], stream.environment.observe(before))
+    np.testing.assert_array_equal(row[:4], source.environment.observe(before))
     # the target of this transition, real and imagined
     newest = np.flatnonzero((data.inner.x.observation == row[:4]).all(1))
     assert newest.size
     x, y, _ = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[newest[0]]), data.inner)
-    soft_value = eqx.filter_jit(stream.q.soft_value)
-    value = soft_value(parameters, jnp.asarray(row[6:10]), stream.temperature)
+    soft_value = eqx.filter_jit(source.q.soft_value)
+    value = soft_value(parameters, jnp.asarray(row[6:10]), source.temperature)
     assert y.target == pytest.approx(float(y.reward) + (1 - terminated) * 0.99 * float(value), rel=1e-9)
-    outer = jnp.ones((2, stream.model.network.parameters))
-    imagined, reward = eqx.filter_jit(stream.model)(outer, x)
-    value = soft_value(parameters, imagined, stream.temperature)
+    outer = jnp.ones((2, source.model.network.parameters))
+    imagined, reward = eqx.filter_jit(source.model)(outer, x)
+    value = soft_value(parameters, imagined, source.temperature)
     expected = float(reward) + (1 - terminated) * 0.99 * float(value)
     assert eqx.filter_jit(problem.inner_loss.model_target)(outer, x, y) == pytest.approx(expected, rel=1e-9)
 
 
 def test_target_networks_follow_and_the_memory_goes_round():
-    stream = replay(Probe(), capacity=64, target_rate=0.25)
-    state, example = jax.jit(stream.init)(jax.random.key(0))
+    source = replay(Probe(), capacity=64, target_rate=0.25)
+    state, example = jax.jit(source.init)(jax.random.key(0))
     assert example.inner.x.observation.shape == (16, 2)
     memory = np.asarray(state.memory)
     assert np.any(memory[:50], axis=1).all()
     assert not np.any(memory[50:])
-    first, second = (stream.q.init(jax.random.key(seed)) for seed in (0, 1))
-    step = eqx.filter_jit(lambda state, round, key, parameters: stream(state, round, learner_with(parameters), key))
+    first, second = (source.q.init(jax.random.key(seed)) for seed in (0, 1))
+    step = eqx.filter_jit(lambda state, round, key, parameters: source(state, round, learner_with(parameters), key))
     state, _ = step(state, jnp.asarray(0), jax.random.key(1), first)
     np.testing.assert_array_equal(state.target, first)
     state, _ = step(state, jnp.asarray(1), jax.random.key(1), second)
@@ -100,12 +100,12 @@ def test_target_networks_follow_and_the_memory_goes_round():
 
 
 def test_final_batches_are_drawn_on_their_own_where_they_are_asked_for():
-    stream = replay(CartPole(), independent_final=True)
-    state, first = jax.jit(stream.init)(jax.random.key(0))
+    source = replay(CartPole(), independent_final=True)
+    state, first = jax.jit(source.init)(jax.random.key(0))
     assert first.final.inner.x.observation.shape == first.inner.x.observation.shape == (16, 4)
-    parameters = stream.q.init(jax.random.key(0))
-    step = eqx.filter_jit(lambda key: stream(state, jnp.asarray(3), learner_with(parameters), key))
-    soft_value = eqx.filter_jit(stream.q.soft_value)
+    parameters = source.q.init(jax.random.key(0))
+    step = eqx.filter_jit(lambda key: source(state, jnp.asarray(3), learner_with(parameters), key))
+    soft_value = eqx.filter_jit(source.q.soft_value)
     picked = []
     for seed in range(20):
         after, (data, _) = jax.tree.map(np.asarray, step(jax.random.key(seed)))
@@ -114,7 +114,7 @@ def test_final_batches_are_drawn_on_their_own_where_they_are_asked_for():
             assert (places.sum(1) >= 1).all()
             picked.append(places.argmax(1))
             y = part.inner.y
-            following = np.asarray(soft_value(after.target, y.next_observation.T, stream.temperature))
+            following = np.asarray(soft_value(after.target, y.next_observation.T, source.temperature))
             np.testing.assert_allclose(  # the targets belong to the same rows
                 y.target, y.reward + 0.99 * (1 - y.terminated) * following, rtol=1e-9
             )
@@ -125,20 +125,20 @@ def test_final_batches_are_drawn_on_their_own_where_they_are_asked_for():
 
 
 def test_policy_is_soft_with_a_share_of_random_actions():
-    stream = replay(CartPole(), temperature=0.5, exploration=0.2)
-    parameters = jax.random.normal(jax.random.key(0), (2, stream.q.network.parameters))
+    source = replay(CartPole(), temperature=0.5, exploration=0.2)
+    parameters = jax.random.normal(jax.random.key(0), (2, source.q.network.parameters))
     observation = jnp.asarray([0.1, -0.3, 0.05, 0.4])
     values = np.mean([network((4, 4, 2), np.asarray(each), np.asarray(observation)) for each in parameters], axis=0)
     soft = np.exp(values / 0.5) / np.exp(values / 0.5).sum()
-    policy = eqx.filter_jit(stream.policy)
+    policy = eqx.filter_jit(source.policy)
     np.testing.assert_allclose(policy(parameters, observation), 0.8 * soft + 0.1, rtol=1e-9)
     # and the actions taken have these frequencies
-    state, _ = jax.jit(stream.init)(jax.random.key(0))
+    state, _ = jax.jit(source.init)(jax.random.key(0))
 
     def action(key):
-        after, _ = stream(state, jnp.asarray(0), learner_with(parameters), key)
+        after, _ = source(state, jnp.asarray(0), learner_with(parameters), key)
         return after.memory[50, 4:6]
 
     taken = jax.jit(jax.vmap(action))(jax.random.split(jax.random.key(1), 4000))
-    expected = policy(parameters, stream.environment.observe(state.environment))
+    expected = policy(parameters, source.environment.observe(state.environment))
     np.testing.assert_allclose(np.mean(taken, axis=0), expected, atol=4 * 0.5 / np.sqrt(4000))

@@ -81,8 +81,8 @@ class Reference:
     """F_t and its gradient in NumPy float64: own drift, own sigmoid, own quadrature, gradient by differences."""
 
     def __init__(self, lane):
-        stream = regression_measure.stream_of_lane(SMALL, lane)
-        self.weight, self.bias = np.asarray(stream.weight, float), np.asarray(stream.bias, float)
+        testbed = regression_measure.testbed_of_lane(SMALL, lane)
+        self.weight, self.bias = np.asarray(testbed.weight, float), np.asarray(testbed.bias, float)
         self.x, self.probability = fine_grid()
         self.truth = functools.cache(self.truth)  # a hundred rounds are asked for at many λ
 
@@ -175,23 +175,23 @@ def test_fbo_is_the_library_without_smoothing(measured):
     """The lane of the vmapped program against a plain `sf.run` with no smoother in its chain."""
     lane, records, _, _ = find(measured, "fbo")
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
-    stream = regression.make_stream(SMALL, lane.shape, numbers)
+    testbed = regression.make_testbed(SMALL, lane.shape, numbers)
     algorithm = sf.Online(
-        stream.problem(),
-        regression.make_hypergradient(SMALL, lane.shape, numbers, stream),
+        testbed.problem(),
+        regression.make_estimator(SMALL, lane.shape, numbers, testbed),
         optax.sgd(lane.outer_rate),
         project=optax.projections.projection_non_negative,
     )
     key = jax.random.fold_in(jax.random.key(numbers.seed), 1)
-    _, trace = sf.run(algorithm, stream.source(), jnp.ones(3), rounds=24, key=key)
+    _, trace = sf.run(algorithm, testbed.source(), jnp.ones(3), rounds=24, key=key)
     np.testing.assert_allclose(records["outer"], trace.outer, rtol=2e-3, atol=1e-5)
     np.testing.assert_allclose(records["outer_loss"], trace.outer_loss, rtol=2e-3)
 
 
 def test_seeds_differ_in_truth_data_and_initialisation(measured):
     lanes = [find(measured, "fbo", seed=seed) for seed in (0, 1)]
-    streams = [regression_measure.stream_of_lane(SMALL, lane) for lane, *_ in lanes]
-    assert not np.allclose(streams[0].weight, streams[1].weight)
+    testbeds = [regression_measure.testbed_of_lane(SMALL, lane) for lane, *_ in lanes]
+    assert not np.allclose(testbeds[0].weight, testbeds[1].weight)
     assert lanes[0][1]["outer_loss"][0] != lanes[1][1]["outer_loss"][0]
     (program, *_) = next(entry for name, entry in measured.items() if name.startswith("fbo"))
     state = jax.jit(jax.vmap(program.start))(program.numbers)
@@ -203,7 +203,7 @@ def test_seeds_differ_in_truth_data_and_initialisation(measured):
 class Shifted(sf.AbstractEstimator):
     """∇F plus a known bias and a known noise."""
 
-    stream: object
+    testbed: object
     bias: float
     noise: float
 
@@ -211,7 +211,7 @@ class Shifted(sf.AbstractEstimator):
         return ()
 
     def __call__(self, problem, outer, state, data, key):
-        exact = self.stream.gradient(data, outer)
+        exact = self.testbed.gradient(data, outer)
         gradient = exact + self.bias + self.noise * jax.random.normal(key, exact.shape, exact.dtype)
         unknown = jnp.zeros(())
         return Estimate(gradient, None, None, unknown, unknown, unknown, unknown, jnp.asarray(True)), ()
@@ -220,13 +220,13 @@ class Shifted(sf.AbstractEstimator):
 def test_the_probe_tells_bias_from_noise():
     lane = next(SMALL.lanes())
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
-    stream = regression.make_stream(SMALL, lane.shape, numbers)
+    testbed = regression.make_testbed(SMALL, lane.shape, numbers)
     source = RoundNumbers()
 
     def one(key):
-        algorithm = sf.Online(None, Shifted(stream, 0.2, 0.5), optax.sgd(0.1))
+        algorithm = sf.Online(None, Shifted(testbed, 0.2, 0.5), optax.sgd(0.1))
         state = sf.start(algorithm, source, jnp.ones(3), key)
-        return regression.probe(algorithm, source, stream, state, 4)
+        return regression.probe(algorithm, source, testbed, state, 4)
 
     probed = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3), 4_000))
     for name, expected in (("bias_given_past", 3 * 0.2**2), ("noise_given_past", 3 * 0.5**2)):
@@ -239,16 +239,16 @@ def test_bias_and_noise_given_the_fits_are_those_of_the_formula():
     config = dataclasses.replace(SMALL, inner_steps=(1,), noise=0.4)
     lane = next(config.lanes())
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
-    stream = regression.make_stream(config, lane.shape, numbers)
+    testbed = regression.make_testbed(config, lane.shape, numbers)
     fixed = sf.Network(lambda key: eqx.nn.MLP(2, 1, 8, 2, jax.nn.gelu, key=key), optax.sgd(0.0), 1, batch_size=4)
-    algorithm = sf.Online(stream.problem(), sf.Functional(fixed, fixed), optax.sgd(0.1))
-    state = sf.start(algorithm, stream.source(), jnp.asarray([1.0, 0.5, 2.0]), jax.random.key(5))
+    algorithm = sf.Online(testbed.problem(), sf.Functional(fixed, fixed), optax.sgd(0.1))
+    state = sf.start(algorithm, testbed.source(), jnp.asarray([1.0, 0.5, 2.0]), jax.random.key(5))
     # A small â, so that G_t and ∇F_t are of one size: the bias shows the sign of G_t then.
     warm = state.learner.estimator
     smaller = jax.tree.map(lambda leaf: 0.3 * leaf, warm.adjoint.params)
     warm = warm._replace(adjoint=warm.adjoint._replace(params=smaller))
     state = state._replace(learner=state.learner._replace(round=jnp.asarray(10, jnp.int32), estimator=warm))
-    probed = jax.jit(lambda: regression.probe_given_fits(algorithm, stream.source(), stream, state, 4_000))()
+    probed = jax.jit(lambda: regression.probe_given_fits(algorithm, testbed.source(), testbed, state, 4_000))()
 
     reference = Reference(lane)
     inner, adjoint = (
@@ -261,19 +261,19 @@ def test_bias_and_noise_given_the_fits_are_those_of_the_formula():
     np.testing.assert_allclose(probed["bias_given_fits"], np.sum((mean - exact) ** 2), rtol=0.02)
     second = (products**2 + (2 * 0.4 * adjoint) ** 2) @ reference.probability / 9
     np.testing.assert_allclose(probed["noise_given_fits"], np.sum(second - mean**2) / 8, rtol=0.05)  # batches of 8
-    assert regression.probe_given_fits(algorithm, stream.source(), stream, state, 0) == {}
+    assert regression.probe_given_fits(algorithm, testbed.source(), testbed, state, 0) == {}
 
 
 def test_final_batches_are_all_data_drawn_again_or_fresh():
     lane = next(SMALL.lanes())
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
-    stream = regression.make_stream(dataclasses.replace(SMALL, noise=0.0), lane.shape, numbers._replace(noise=0.0))
+    testbed = regression.make_testbed(dataclasses.replace(SMALL, noise=0.0), lane.shape, numbers._replace(noise=0.0))
     for final, size in (("all", None), ("drawn", 8), ("fresh", None)):
         config = dataclasses.replace(SMALL, final=final)
         for estimator in ("fbo", "aid", "unrolled"):
             shape = dataclasses.replace(lane.shape, estimator=estimator)
-            assert regression.make_hypergradient(config, shape, numbers, stream).batch_size == size
-        source = regression.make_source(config, stream)
+            assert regression.make_estimator(config, shape, numbers, testbed).batch_size == size
+        source = regression.make_source(config, testbed)
         state, first = source.init(jax.random.key(0))
         _, (data, _) = source(state, jnp.asarray(5), None, jax.random.key(1))
         assert (data.final is None) == (first.final is None) == (final != "fresh")
@@ -282,7 +282,7 @@ def test_final_batches_are_all_data_drawn_again_or_fresh():
     assert not np.isin(fresh.inner.x, data.inner.x).any()
     np.testing.assert_array_equal(fresh.inner.y["lag"], np.repeat([0, 1, 2], 8))
     for part, times in ((fresh.inner, 4 - np.repeat([0, 1, 2], 8)), (fresh.outer, np.full(8, 5))):
-        expected = jax.jit(jax.vmap(stream.truth))(jnp.asarray(times), part.x)
+        expected = jax.jit(jax.vmap(testbed.truth))(jnp.asarray(times), part.x)
         np.testing.assert_allclose(part.y["target"], expected, rtol=1e-6)
 
 
@@ -295,15 +295,15 @@ def test_options_of_a_lane_reach_its_program():
     assert {lane.shape.samples_per_step for lane in lanes} == {8, 5, None}
     lane = next(lane for lane in lanes if lane.minibatch == "full" and lane.window == 5)
     numbers = jax.tree.map(lambda leaf: leaf[0], regression.numbers_of([lane]))
-    stream = regression.make_stream(config, lane.shape, numbers)
-    estimator = regression.make_hypergradient(config, lane.shape, numbers, stream)
+    testbed = regression.make_testbed(config, lane.shape, numbers)
+    estimator = regression.make_estimator(config, lane.shape, numbers, testbed)
     assert estimator.inner.batch_size is estimator.adjoint.function.batch_size is None
-    algorithm = regression.make_algorithm(config, lane.shape, numbers, stream, 5)
+    algorithm = regression.make_algorithm(config, lane.shape, numbers, testbed, 5)
     np.testing.assert_array_equal(algorithm.project(jnp.asarray([-1.0, 2.0])), [-1.0, 2.0])  # logarithms are free
-    np.testing.assert_array_equal(stream.initial(), np.zeros(5))
+    np.testing.assert_array_equal(testbed.initial(), np.zeros(5))
     outer = jnp.asarray([0.3, -1.0, 0.2, 0.0, 2.0])
     weights = np.exp(np.asarray(outer))
-    np.testing.assert_allclose(shares(stream.weighting, outer, 5), weights / weights.sum(), rtol=1e-6)
+    np.testing.assert_allclose(shares(testbed.weighting, outer, 5), weights / weights.sum(), rtol=1e-6)
 
 
 def test_every_method_of_every_kind_has_its_lanes():
@@ -394,8 +394,8 @@ def test_the_theorem_on_this_task(measured):
     entries = {entry["window"]: entry for entry in regression_theory.on_this_task(SMALL, lanes)}
     assert set(entries) == {1, 5}
     own = regression_theory._of_lane(SMALL, row.to_dict())
-    stream = regression_measure.stream_of_lane(SMALL, lane)
-    changes, largest = np.asarray(stream.suprema(24), float), float(stream.objective_bound(24))
+    testbed = regression_measure.testbed_of_lane(SMALL, lane)
+    changes, largest = np.asarray(testbed.suprema(24), float), float(testbed.objective_bound(24))
     np.testing.assert_allclose(own["variation_1"], changes.sum(), rtol=1e-5)
     np.testing.assert_allclose(own["variation_0.5"], changes[:11].sum(), rtol=1e-5)
     bound = 2 / 5.0 * (2 * 24 * largest / 5 + changes.sum()) + row["error"]

@@ -25,32 +25,32 @@ def fine_grid():
     return x, density / density.sum()
 
 
-def numpy_objective(stream, outer, round):
+def numpy_objective(testbed, outer, round):
     """F_t(λ) for two inputs, written out in NumPy, with drift, sigmoid and quadrature of its own."""
     x, probability = fine_grid()
 
     def truth(time):
-        shift = stream.drift.amplitude * np.sin(stream.drift.frequency * time)
-        return 1 / (1 + np.exp(-(x @ (np.asarray(stream.weight) + shift) + np.asarray(stream.bias) + shift)))
+        shift = testbed.drift.amplitude * np.sin(testbed.drift.frequency * time)
+        return 1 / (1 + np.exp(-(x @ (np.asarray(testbed.weight) + shift) + np.asarray(testbed.bias) + shift)))
 
-    past = [truth(round - 1 - lag) for lag in range(stream.lags)]
+    past = [truth(round - 1 - lag) for lag in range(testbed.lags)]
     solution = sum(weight * f for weight, f in zip(outer, past, strict=True)) / sum(outer)
     error = np.sum((truth(round) - solution) ** 2, axis=1)
-    return probability @ error + stream.noise**2 * len(stream.bias)
+    return probability @ error + testbed.noise**2 * len(testbed.bias)
 
 
 def test_exact_objective_equals_numpy():
-    stream = make(1, inputs=2, outputs=2, lags=4, noise=0.2)
-    got = stream.objective(jnp.asarray(7), jnp.asarray(OUTER))
-    np.testing.assert_allclose(got, numpy_objective(stream, OUTER, 7), rtol=1e-6)
+    testbed = make(1, inputs=2, outputs=2, lags=4, noise=0.2)
+    got = testbed.objective(jnp.asarray(7), jnp.asarray(OUTER))
+    np.testing.assert_allclose(got, numpy_objective(testbed, OUTER, 7), rtol=1e-6)
 
 
 def test_exact_objective_in_more_dimensions_equals_a_large_sample():
-    stream = make(11, frequency=0.5, inputs=5, lags=3, noise=0.0)
+    testbed = make(11, frequency=0.5, inputs=5, lags=3, noise=0.0)
     x = jax.random.normal(jax.random.key(12), (400_000, 5))
     outer = jnp.asarray([1.0, 0.2, 0.6])
-    error = np.asarray(stream.truth(jnp.asarray(4), x)) - np.asarray(stream.solution(jnp.asarray(4), outer, x))
-    np.testing.assert_allclose(stream.objective(jnp.asarray(4), outer), np.mean(np.square(error)), rtol=0.01)
+    error = np.asarray(testbed.truth(jnp.asarray(4), x)) - np.asarray(testbed.solution(jnp.asarray(4), outer, x))
+    np.testing.assert_allclose(testbed.objective(jnp.asarray(4), outer), np.mean(np.square(error)), rtol=0.01)
 
 
 def test_a_scalar_decay_is_the_same_as_its_weights():
@@ -70,9 +70,9 @@ def test_a_scalar_decay_is_the_same_as_its_weights():
 
 def test_the_weighted_mean_of_past_truths_solves_the_inner_problem():
     """h* minimises Σ_s λ_s E(y_s − h)² point by point: any other value at a point is worse."""
-    stream = make(2, inputs=2, lags=4)
+    testbed = make(2, inputs=2, lags=4)
     x = jax.random.normal(jax.random.key(3), (10, 2))
-    past = np.stack([stream.truth(jnp.asarray(6 - lag), x) for lag in range(4)])
+    past = np.stack([testbed.truth(jnp.asarray(6 - lag), x) for lag in range(4)])
     best = np.einsum("s,sno->no", OUTER, past) / OUTER.sum()
 
     def inner(h):
@@ -85,16 +85,16 @@ def test_the_weighted_mean_of_past_truths_solves_the_inner_problem():
 def test_converged_networks_find_the_exact_functional_hypergradient():
     """Large batches, inner and adjoint networks trained to convergence: cosine ≥ 0.99, norm within 5 %."""
     steps = 200
-    key_stream, key_data, key_init, key_fit, key_x = jax.random.split(jax.random.key(0), 5)
+    key_testbed, key_data, key_init, key_fit, key_x = jax.random.split(jax.random.key(0), 5)
     drift = Sinusoidal(amplitude=2.0, frequency=0.3)
-    stream = Compiled(DriftingRegression(key_stream, drift, inputs=2, lags=4, batch=500, noise=0.1))
+    testbed = Compiled(DriftingRegression(key_testbed, drift, inputs=2, lags=4, batch=500, noise=0.1))
     network = sf.Network(
         lambda key: eqx.nn.MLP(2, 1, 32, 2, jax.nn.gelu, dtype=jnp.float32, key=key),
         optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
         steps,
     )
     outer = jnp.asarray(OUTER)
-    source = stream.source()
+    source = testbed.source()
 
     @jax.jit
     def third_round(key):
@@ -106,7 +106,7 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
 
     hypergradient = sf.Functional(network, network)
     with jax.numpy_dtype_promotion("standard"):  # float32 networks, to be fast
-        problem, outer = stream.problem(), outer.astype(jnp.float32)
+        problem, outer = testbed.problem(), outer.astype(jnp.float32)
         estimate, _ = jax.jit(
             lambda data: hypergradient(
                 problem, outer, hypergradient.init(problem, outer, data, key_init), data, key_fit
@@ -115,18 +115,18 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
     x = jax.random.normal(key_x, (50_000, 2))
     # the window that init returns is that of round 0, so its lags are those of round 0, seen from round 3
     times = -1 - np.arange(4)
-    exact = exact_gradient(stream, times, 3, np.asarray(x), np.full(len(x), 1 / len(x)))
+    exact = exact_gradient(testbed, times, 3, np.asarray(x), np.full(len(x), 1 / len(x)))
     got = np.asarray(estimate.gradient, np.float64)
     cosine = got @ exact / np.linalg.norm(got) / np.linalg.norm(exact)
     assert cosine >= 0.99
     np.testing.assert_allclose(np.linalg.norm(got) / np.linalg.norm(exact), 1.0, atol=0.05)
 
 
-def exact_gradient(stream, times, now, x, probability):
+def exact_gradient(testbed, times, now, x, probability):
     """∇F in closed form: ∂F/∂λ_s = −2 E⟨f_t − h*, f_s − h*⟩ / Σλ."""
 
     def truth(time):
-        return np.asarray(stream.truth(jnp.asarray(time), jnp.asarray(x)))
+        return np.asarray(testbed.truth(jnp.asarray(time), jnp.asarray(x)))
 
     past = np.stack([truth(time) for time in times])
     best = np.einsum("s,sno->no", OUTER, past) / OUTER.sum()
@@ -135,46 +135,46 @@ def exact_gradient(stream, times, now, x, probability):
 
 
 def test_closed_form_gradient_equals_the_derivative_of_the_objective():
-    stream = make(4, inputs=2, lags=4)
-    automatic = stream.gradient(jnp.asarray(9), jnp.asarray(OUTER))
+    testbed = make(4, inputs=2, lags=4)
+    automatic = testbed.gradient(jnp.asarray(9), jnp.asarray(OUTER))
     x, probability = fine_grid()
-    np.testing.assert_allclose(automatic, exact_gradient(stream, 8 - np.arange(4), 9, x, probability), rtol=1e-5)
+    np.testing.assert_allclose(automatic, exact_gradient(testbed, 8 - np.arange(4), 9, x, probability), rtol=1e-5)
 
 
-def test_the_stream_hands_on_its_batches_with_the_right_lags():
-    stream = make(5, inputs=2, lags=3, batch=4, noise=0.0)
+def test_the_testbed_hands_on_its_batches_with_the_right_lags():
+    testbed = make(5, inputs=2, lags=3, batch=4, noise=0.0)
     key = jax.random.key(6)
-    source = stream.source()
+    source = testbed.source()
     window, _ = eqx.filter_jit(source.init)(key)
     step, played = eqx.filter_jit(source), []
     for t in range(5):
         window, (data, problem) = step(window, jnp.asarray(t), None, jax.random.fold_in(key, t))
         assert problem is None
         played.append(data.outer)
-        np.testing.assert_allclose(stream.truth(jnp.asarray(t), data.outer.x), data.outer.y["target"])
+        np.testing.assert_allclose(testbed.truth(jnp.asarray(t), data.outer.x), data.outer.y["target"])
         for lag in range(3):
             rows = np.asarray(data.inner.y["lag"]) == lag
             assert rows.sum() == 4
             x, y = (np.asarray(each)[rows] for each in (data.inner.x, data.inner.y["target"]))
-            np.testing.assert_allclose(y, stream.truth(jnp.asarray(t - 1 - lag), x))
+            np.testing.assert_allclose(y, testbed.truth(jnp.asarray(t - 1 - lag), x))
             if t - 1 - lag >= 0:
                 np.testing.assert_array_equal(x, played[t - 1 - lag].x)
 
 
 def test_noise_has_the_stated_size():
-    stream = make(7, inputs=2, batch=200_000, noise=0.4)
-    x, y = stream.draw(jnp.asarray(2), jax.random.key(8))
-    np.testing.assert_allclose(np.std(np.asarray(y) - np.asarray(stream.truth(jnp.asarray(2), x))), 0.4, rtol=0.01)
+    testbed = make(7, inputs=2, batch=200_000, noise=0.4)
+    x, y = testbed.draw(jnp.asarray(2), jax.random.key(8))
+    np.testing.assert_allclose(np.std(np.asarray(y) - np.asarray(testbed.truth(jnp.asarray(2), x))), 0.4, rtol=0.01)
     np.testing.assert_allclose(np.std(x), 1.0, rtol=0.01)
 
 
 def test_weights_per_lag_keep_a_sum():
     """Projected onto λ ≥ 0, Σλ ≥ 0.01: no point of that set is nearer. Elsewhere negative weights become 0."""
-    stream = DriftingRegression(jax.random.key(1), lags=3)
+    testbed = DriftingRegression(jax.random.key(1), lags=3)
     share = np.random.default_rng(0).dirichlet(np.ones(3), 20_000)
     for point in ([-0.3, -0.1, -0.2], [0.001, 0.004, -0.5], [-0.2, -0.203, -1.0]):
-        got = np.asarray(stream.project(jnp.asarray(point)))
+        got = np.asarray(testbed.project(jnp.asarray(point)))
         np.testing.assert_allclose([got.sum(), got.min()], [0.01, max(got.min(), 0)], rtol=1e-6)
         nearest = np.min(np.linalg.norm(0.01 * share - point, axis=1))
         assert np.linalg.norm(got - point) <= nearest + 1e-12
-    np.testing.assert_array_equal(stream.project(jnp.array([0.5, -0.1, 0.0])), [0.5, 0, 0])
+    np.testing.assert_array_equal(testbed.project(jnp.array([0.5, -0.1, 0.0])), [0.5, 0, 0])

@@ -15,10 +15,12 @@ from smoothfbo.harness import folders, remote
 from smoothfbo.harness.requirements import require_known
 from smoothfbo.harness.study import Entry, Run
 from smoothfbo.harness.study import Report as StudyReport
+from smoothfbo.harness.texts import described
 from smoothfbo.harness.workers.choice import choose
 from smoothfbo.harness.workers.cluster import ClusterWorkers
 
 FLAT = tyro.conf.arg(name="", prefix_name=False)  # options of a part without the part's name in front
+MOST_PRESETS = 6  # that stand in front of the text of --preset
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,12 @@ class RunOptions:
     """Where the results go."""
 
     out: str | None = None
-    """Folder of the run: config.json, tables, summary.json, figures/, report.html. Default: a folder in out/, named by
-    the command and its preset or data. Or an address in an object store, such as s3://bucket/run."""
+    """Folder of the run: config.json, tables, summary.json, figures/, report.html. It may be an address in an object
+    store, such as s3://bucket/run. If not given: a folder in out/, named after the command and its preset or data."""
 
     workers: str | None = None
     """Who runs the lanes, or the series of a table: a number of local processes, auto (a running Ray cluster, or Ray on
-    this machine) or ray://HOST:PORT. Nothing: this process, or, for a folder that was begun with workers, the same."""
+    this machine) or ray://HOST:PORT. If not given: the workers with which the folder was begun, else this process."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,20 @@ class LaneOptions(RunOptions):
     tensorboard: bool = False
     """Also write TensorBoard files, into the folder's tensorboard/."""
     block: int | None = None
-    """With workers: the most lanes that one of them runs at once. Nothing: as few blocks as keep all of them busy."""
+    """With `workers`: the most lanes that one of them runs at once. If not given: as few blocks as keep all of them
+    busy."""
 
 
-def arguments_of(entry: Entry, preset: str | None) -> tuple[type, dict[str, Any]]:
-    """The dataclass that tyro parses for an entry, and its default, where a preset supplies it."""
-    options = LaneOptions if entry.has_lanes else RunOptions
+def arguments_of(entry: Entry, preset: str | None, *, with_help: bool) -> tuple[type, dict[str, Any]]:
+    """The dataclass that tyro parses for an entry, and its default, where a preset supplies it.
+
+    Reading the texts of all options takes a while, so they are there only `with_help`.
+    """
+    config, options = entry.arguments or entry.config, LaneOptions if entry.has_lanes else RunOptions
+    if with_help:
+        config, options = described(config), described(options)
     parts: list[Any] = [
-        ("config", Annotated[entry.arguments or entry.config, FLAT]),
+        ("config", Annotated[config, FLAT]),
         ("options", Annotated[options, FLAT], field(default_factory=options)),
     ]
     if not entry.presets:
@@ -57,11 +65,11 @@ def arguments_of(entry: Entry, preset: str | None) -> tuple[type, dict[str, Any]
     chosen = names[0] if preset is None else preset
     require_known("preset", (chosen,), names, "one")
     help_text = f"Preset that supplies the defaults: {entry.preset_help}"
-    parts.append(
-        ("preset", Annotated[str, tyro.conf.arg(help=help_text, metavar="|".join(names))], field(default=chosen))
-    )
+    metavar = "|".join(names) if len(names) <= MOST_PRESETS else "NAME"  # the help text has them all
+    parts.append(("preset", Annotated[str, tyro.conf.arg(help=help_text, metavar=metavar)], field(default=chosen)))
     kind = make_dataclass("Invocation", parts)
-    return kind, {"default": kind(config=entry.presets[chosen], options=options(), preset=chosen)}
+    preset_config = config(**{each.name: getattr(entry.presets[chosen], each.name) for each in fields(entry.config)})
+    return kind, {"default": kind(config=preset_config, options=options(), preset=chosen)}
 
 
 def run_parsed(entry: Entry, parsed: Any, command: str) -> int:
@@ -152,10 +160,10 @@ def _tell_missing(folder: Path, place: str | Path) -> int:
 class Resume:
     """Resume a run that was stopped or killed; it ends with the same bits as one that was not."""
 
-    folder: tyro.conf.Positional[str]
+    folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
     """The folder of the run (what was given as --out)."""
     workers: str | None = None
-    """For a run that was begun with workers: others than it had."""
+    """For a run that was begun with workers: other workers, with which it resumes."""
 
     def run(self, entries: dict[str, Entry]) -> int:
         with remote.opened(self.folder) as (folder, _):
@@ -174,7 +182,11 @@ class Report:
     every run gets its own page again.
     """
 
-    folders: Annotated[tuple[str, ...], tyro.conf.Positional]
+    folders: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FOLDER [FOLDER ...]", help_behavior_hint="(required)"),
+    ]
     """One folder or several."""
     out: str = "out/comparison"
     """Folder of the comparison, where several runs are given."""

@@ -116,13 +116,20 @@ def write_summary(folder: Path, files: dict[str, Any]) -> None:
 @contextmanager
 def alone(folder: Path, wait: float = 0) -> Iterator[None]:
     """One process at a time in a folder; others wait so many seconds for it."""
+    with locked(store.prepare(folder) / "lock", str(folder.parent), wait):
+        yield
+
+
+@contextmanager
+def locked(path: Path, where: str, wait: float = 0) -> Iterator[None]:
+    """One process at a time holds the lock in this file; the error says `where` another one is running."""
     from filelock import FileLock, Timeout
 
     try:
-        with FileLock(store.prepare(folder) / "lock", timeout=wait):
+        with FileLock(path, timeout=wait):
             yield
     except Timeout:
-        raise Busy(f"another process is running in {folder.parent}; wait for it, or stop it first.") from None
+        raise Busy(f"another process is running in {where}; wait for it, or stop it first.") from None
 
 
 def read_description(folder: Path, known: tuple[str, ...] | None = None) -> dict[str, Any]:

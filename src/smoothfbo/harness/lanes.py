@@ -46,11 +46,11 @@ def spread(
     """`function` of a lane, compiled for all of them: on the devices of `mesh`, and for `block` of them at a time."""
     spec = PartitionSpec(AXIS)
     # check_vma: the lanes' own loops start from constants, which the check takes for replicated values.
-    of_all = jax.shard_map(
+    over_lanes = jax.shard_map(
         jax.vmap(function) if block is None else in_blocks(function, block),
         mesh=mesh, in_specs=(spec,) * arguments, out_specs=spec, check_vma=False,
     )  # fmt: skip
-    return jax.jit(of_all, donate_argnums=donate, compiler_options=dict(options) or None)
+    return jax.jit(over_lanes, donate_argnums=donate, compiler_options=dict(options) or None)
 
 
 class SpreadProgram:

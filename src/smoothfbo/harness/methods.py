@@ -5,14 +5,15 @@ A method is an estimator, smoothed over time or not. No jax here: configurations
 
 from dataclasses import dataclass
 
-# Estimator -> label, colour. Smoothed methods keep the colour of their estimator and are drawn dashed.
+# Estimator -> label, colour. Smoothed methods keep the colour of their estimator and are drawn dashed. Methods
+# share a colour only where no study compares them.
 _ESTIMATORS = {
     "fbo": ("FBO", "#0072b2"),
     "corrected-fbo": ("FBO, corrected", "#56b4e9"),
     "aid": ("AID", "#cc79a7"),
     "unrolled": ("Unrolled", "#d55e00"),
     "itd": ("ITD", "#d55e00"),
-    "omd": ("OMD", "#cc79a7"),
+    "omd": ("OMD", "#1e0096"),
     "omd-cg": ("OMD (CG)", "#8b5a2b"),
     "vep": ("VEP", "#e69f00"),
     "mle": ("MLE", "#777777"),
@@ -22,7 +23,7 @@ _ESTIMATORS = {
     "recommended": ("SmoothFBO, recommended (untuned)", "#d4008f"),
     "fbo-solved": ("FBO, solved", "#1b9e9e"),
     "replayed-fbo": ("FBO, replayed", "#7570b3"),
-    "fbo-linear": ("FBO, linear adjoint", "#56b4e9"),
+    "fbo-linear": ("FBO, linear adjoint", "#6969ff"),
     "fbo-4": ("FBO, 4 × fit steps", "#003f66"),
     "aid-neumann": ("AID (Neumann)", "#aa4499"),
     "sobow": ("SOBOW", "#e69f00"),
@@ -34,8 +35,12 @@ _ESTIMATORS = {
     "still": ("λ never moves", "#777777"),
     "constant": ("Best constant λ", "#555555"),
 }
-# These have a name of their own when they are smoothed.
-_SMOOTHED = {"fbo": ("SmoothFBO", "#009e73"), "corrected-fbo": ("SmoothFBO, corrected", "#00573f")}
+# These have a name of their own when they are smoothed, or a colour, since references are dashed anyway.
+_SMOOTHED = {
+    "fbo": ("SmoothFBO", "#009e73"),
+    "corrected-fbo": ("SmoothFBO, corrected", "#00573f"),
+    "exact": ("Smoothed exact hypergradient", "#e69f00"),
+}
 # What a perfect method would do, and what doing nothing does.
 _REFERENCES = ("exact", "uniform", "still", "constant")
 _SMOOTH = "smooth-"

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.errors import UsageError
+from smoothfbo.harness.folders import locked
 from smoothfbo.harness.store import partial_path, reason
 
 PERIOD = 2.0  # seconds between uploads
@@ -151,7 +152,7 @@ def opened(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
         return
     digest = hashlib.sha256(f"{Path.home()} {place.rstrip('/')}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"smoothfbo-{digest}"
-    with _alone(folder, place):
+    with locked(folder.with_name(f"{folder.name}.lock"), place):
         shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed: the store knows better
         folder.mkdir()
         mirror = Mirror(place, folder)
@@ -173,17 +174,6 @@ def block_folder(address: str, block: str) -> Iterator[Path]:
             mirror.pull(under=part)
         with mirror.kept_up(also=lambda: mirror.pull(under=STOP)):
             yield Path(name)
-
-
-@contextmanager
-def _alone(folder: Path, address: str) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(f"{folder}.lock", timeout=0):
-            yield
-    except Timeout:
-        raise UsageError(f"another process is running in {address}; wait for it, or stop it first.") from None
 
 
 def _connect(address: str) -> tuple[Any, str]:

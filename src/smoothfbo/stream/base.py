@@ -186,7 +186,7 @@ class StreamEstimator(BaseEstimator, ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Any:
-        """An estimator as it was saved; it goes on as if it had not been interrupted."""
+        """An estimator as it was saved; it resumes as if it had not been interrupted."""
         learner, content = files.load(Path(path))
         self = cls._restored(path, content)
         self.learner_, self.previous_ = learner, content["previous"]
@@ -269,7 +269,7 @@ class StreamEstimator(BaseEstimator, ABC):
             if hasattr(self, "feature_names_in_"):
                 self.features_ = self.feature_names_in_.tolist()
             elif self._is_started:
-                raise ValueError("It learnt from arrays, whose columns have no names; go on with arrays.")
+                raise ValueError("It learnt from arrays, whose columns have no names; continue with arrays.")
             else:
                 if not x:
                     raise ValueError("The first row has no features, so there is nothing to learn from.")

@@ -4,7 +4,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from smoothfbo.errors import UsageError, as_flags
-from smoothfbo.stream.options import LearnerOptions, default_block, is_number, require, require_choice, require_integer
+from smoothfbo.harness.requirements import require
+from smoothfbo.stream.options import LearnerOptions, default_block, is_number, require_choice, require_integer
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class TableOptions:
     """What to predict; inferred from the first rows if not given."""
     by: tuple[str, ...] = ()
     """Columns that say which series a row is of, e.g. store, or store product: one learner for each series. Series may
-    come mixed, and new ones at any time; rows must be in time order within each. Of references, only the last value."""
+    come mixed, and new ones at any time; rows must be in time order within each. The last value is then the
+    only reference."""
     time: str | None = None
     """Column with times (calendar features) or numbers, in rising order."""
     lags: int = 4
@@ -64,9 +66,9 @@ class StreamConfig(LearnerOptions, LiveOptions, TableOptions):
     """Go through a table in time order, predict every row before its target is used, and learn how much past to trust.
 
     A row is predicted from its own features and the targets known by then, by a mixture of experts: ridge regressions
-    with memories of different lengths, the last value, random features, for classes the nearest rows. One of them is SmoothFBO's own: it tunes its
-    mixture of forgetting rates so that the newest block of rows would have been predicted best. Experts and mixture
-    change after every target.
+    with memories of different lengths, the last value, random features, for classes the nearest rows. One of them is
+    SmoothFBO's own: it tunes its mixture of forgetting rates so that the newest block of rows would have been predicted
+    best. Experts and mixture change after every target.
     """
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a stream's run: written in parts while it goes on, joined at its end."""
+"""The tables of a stream's run: written in parts while it runs, joined at its end."""
 
 import contextlib
 import shutil
@@ -27,7 +27,7 @@ class StreamFolder:
         results = run_stream(config, sink)
 
     Until then, parts are in `progress/`. A snapshot closes a part and saves the learner beside it: a run that is killed
-    goes on from there, and what was written after it is written again.
+    resumes there, and what was written after it is written again.
     """
 
     def __init__(self, folder: Path):

@@ -28,7 +28,7 @@ def run_live(config: StreamConfig, say: Callable[[str], None]) -> int:
     """Answer every row on standard output, speak to people by `say`, and return the exit status.
 
     The state is written every few seconds, at the end, and when Ctrl-C or a closed pipe ends it. After a crash the next
-    start goes on from the version written last: rows that were answered after it are not in it, and can be given again.
+    start resumes from the version written last: rows that were answered after it are not in it, and can be given again.
     """
     state = None if config.state is None else Path(config.state)
     check_state(state)

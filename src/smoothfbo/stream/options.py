@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal
 
-from smoothfbo.errors import UsageError
+from smoothfbo.harness.requirements import require
 
 
 def default_block(is_classification: bool) -> int:
@@ -64,12 +64,6 @@ class LearnerOptions:
     def learner_options(self) -> dict[str, Any]:
         """These options alone, by name, of any class that has more."""
         return {field.name: getattr(self, field.name) for field in fields(LearnerOptions)}
-
-
-def require(condition: bool, name: str, value: object, allowed: str) -> None:
-    """One sentence for every wrong option. The command line turns a name in backticks into its flag."""
-    if not condition:
-        raise UsageError(f"`{name}` must be {allowed}, got {value}.")
 
 
 def require_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -50,7 +50,7 @@ class StreamResults:
     is_classification: bool
     error_name: str
     """"mean squared error" or "error rate"."""
-    judged: int
+    evaluated: int
     """Rows with a target and a prediction; the errors are means over them, and 0 if there are none."""
     errors: dict[str, float]
     absolute_errors: dict[str, float]
@@ -162,7 +162,7 @@ def require_learner(config: StreamConfig, state: Path | None) -> None:
 
 
 def finish(results: StreamResults, session: Any) -> StreamResults:
-    """The results of a whole table, of one series or of many; if no row of it could be judged, that is a fault."""
+    """The results of a whole table, of one series or of many; if no row of it could be evaluated, that is a fault."""
     if session.known or results.fault is not None:
         return results
     column = f"column {session.schema.target!r}"
@@ -213,7 +213,7 @@ def results_of(
         blocks=blocks,
         is_classification=is_classification,
         error_name="error rate" if is_classification else "mean squared error",
-        judged=session.known,
+        evaluated=session.known,
         errors=session.errors(),
         absolute_errors={} if is_classification else session.errors(absolute=True),
         coverage=session.coverage(),

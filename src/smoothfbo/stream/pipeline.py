@@ -55,7 +55,7 @@ class OpenStream:
 
 
 def open_stream(config: StreamConfig, state: Path | None = None, snapshot: Path | None = None) -> OpenStream:
-    """Open the table and start, or go on with, a learner.
+    """Open the table and start, or resume, a learner.
 
     `state` is where a run over earlier rows ended, and is ignored if it does not exist; `snapshot` is where a run over
     this very table was interrupted.
@@ -79,7 +79,7 @@ def run_stream(
 ) -> StreamResults:
     """Go through the table once; memory does not grow with it.
 
-    `state` is a file that the learner is read from, if it exists, and written to at the end: the next call goes on with
+    `state` is a file that the learner is read from, if it exists, and written to at the end: the next call resumes with
     the next rows and gives the predictions of an uninterrupted run. A fault in the table ends the run and is returned
     in the results; mistakes that show before the first row are raised.
     """

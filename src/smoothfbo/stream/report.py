@@ -143,7 +143,7 @@ def _horizon(rows: int) -> str:
 
 
 def _verdict(summary: dict[str, Any]) -> str:
-    if not _is_judged(summary):
+    if not _is_evaluated(summary):
         return "No row has both a prediction and a target, so there is no error to report."
     if summary.get("series") is not None:
         return series_verdict(summary)
@@ -162,8 +162,8 @@ def _verdict(summary: dict[str, Any]) -> str:
 
 
 def _ranking(summary: dict[str, Any]) -> list[tuple[str, float, float | None, float | None]]:
-    """(method, error, ratio to the best fixed expert, absolute error), best first; none, if no row was judged."""
-    if not _is_judged(summary):
+    """(method, error, ratio to the best fixed expert, absolute error), best first; none, if no row was evaluated."""
+    if not _is_evaluated(summary):
         return []
     errors, absolute = summary["errors"], summary["absolute_errors"]
     best = errors.get(summary["best_reference"])
@@ -173,8 +173,9 @@ def _ranking(summary: dict[str, Any]) -> list[tuple[str, float, float | None, fl
     ]
 
 
-def _is_judged(summary: dict[str, Any]) -> bool:
-    return summary.get("judged", summary["rows"]) > 0
+def _is_evaluated(summary: dict[str, Any]) -> bool:
+    """Whether any row was. Earlier summaries call their number `judged`, or do not have it."""
+    return summary.get("evaluated", summary.get("judged", summary["rows"])) > 0
 
 
 def _marked(name: str, summary: dict[str, Any]) -> str:
@@ -327,4 +328,4 @@ def as_text(folder: Path) -> list[Any]:
     state = store.read_json(folder / "config.json")["config"].get("state")
     if state is not None:
         lines.append(f"Learner: {state}, after {summary['rows']:,} rows")
-    return [printed, *lines] if _is_judged(summary) else lines
+    return [printed, *lines] if _is_evaluated(summary) else lines

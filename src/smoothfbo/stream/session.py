@@ -1,4 +1,4 @@
-"""What a run over a table carries along: encoder, learner, sums of errors; and how it is saved and taken up again."""
+"""What a run over a table carries along: encoder, learner, sums of errors; and how it is saved and resumed."""
 
 import dataclasses
 from pathlib import Path
@@ -78,10 +78,10 @@ class Session:
         if not self.schema.is_classification:
             self.absolute += np.abs(outcome.predictions[:, scored] - target[scored]).sum(axis=1)
         if outcome.bands is not None:
-            judged = ~np.isnan(target) & ~np.isnan(outcome.bands[:, 0, 0])
-            low, high = outcome.bands[judged].transpose(2, 0, 1)
-            inside = (low <= target[judged, None]) & (target[judged, None] <= high)
-            self.banded, self.covered = self.banded + int(judged.sum()), self.covered + inside.sum(axis=0)
+            evaluated = ~np.isnan(target) & ~np.isnan(outcome.bands[:, 0, 0])
+            low, high = outcome.bands[evaluated].transpose(2, 0, 1)
+            inside = (low <= target[evaluated, None]) & (target[evaluated, None] <= high)
+            self.banded, self.covered = self.banded + int(evaluated.sum()), self.covered + inside.sum(axis=0)
         self.known += int(scored.sum())
         self.rows += len(target)
         self.skipped += int((~outcome.finite).sum())

@@ -78,7 +78,7 @@ class _BySeries(StreamEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Any:
-        """An estimator as it was saved; it goes on as if it had not been interrupted."""
+        """An estimator as it was saved; it resumes as if it had not been interrupted."""
         header, arrays = files.read(Path(path), files.SERIES_FORMAT, VERSION)
         content = header["content"]
         self = cls._restored(path, content)

@@ -1,4 +1,4 @@
-"""A run over many series in one file: begun, saved and taken up again."""
+"""A run over many series in one file: begun, saved and resumed."""
 
 import dataclasses
 from pathlib import Path

@@ -21,13 +21,18 @@ def series_verdict(summary: dict[str, Any]) -> str:
     text = (
         f"SmoothFBO's {summary['error_name']} over {series['count']:,} series is {summary['errors']['smoothfbo']:.4g}."
     )
-    if not series["judged"]:
-        return f"{text} All series are too short to be judged."
-    share = series["better_than_last_value"] / series["judged"]
+    if not _evaluated(series):
+        return f"{text} All series are too short to be evaluated."
+    share = series["better_than_last_value"] / _evaluated(series)
     return (
         f"{text} It is below that of the last value in {share:.0%} of the series; the median ratio is "
         f"{series['ratios']['0.5']:.3f}, the worst {series['ratios']['1']:.3f}."
     )
+
+
+def _evaluated(series: dict[str, Any]) -> int:
+    """How many series were; earlier summaries say `judged`."""
+    return series["evaluated"] if "evaluated" in series else series["judged"]
 
 
 def series_facts(summary: dict[str, Any]) -> list[str]:
@@ -57,7 +62,7 @@ def series_facts(summary: dict[str, Any]) -> list[str]:
 
 def series_sections(folder: Path, summary: dict[str, Any]) -> Iterator[Section]:
     series, error = summary["series"], summary["error_name"]
-    chart = [] if not series["judged"] else [_ratio_chart(folder, summary)]
+    chart = [] if not _evaluated(series) else [_ratio_chart(folder, summary)]
     tables = [_quantile_table(series, error), _named_table("Worst series", "By the ratio to the last value; of those "
               "with errors of at least one block of rows.", series["worst"], error),
               _named_table("Where most of the error is", "By the sum of the losses of all rows of a series.",

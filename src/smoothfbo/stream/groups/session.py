@@ -121,11 +121,11 @@ class SeriesSession:
         if not self.schema.is_classification:
             sums.absolute[slots] += np.add.reduceat(absolute, starts)
         if outcome.bands is not None:
-            is_judged = ~np.isnan(rows.target) & ~np.isnan(outcome.bands[:, 0, 0])
+            is_evaluated = ~np.isnan(rows.target) & ~np.isnan(outcome.bands[:, 0, 0])
             low, high = outcome.bands.transpose(2, 0, 1)
             with np.errstate(invalid="ignore"):
-                inside = (low <= rows.target[:, None]) & (rows.target[:, None] <= high) & is_judged[:, None]
-            sums.banded[slots] += np.add.reduceat(is_judged.astype(np.int64), starts)
+                inside = (low <= rows.target[:, None]) & (rows.target[:, None] <= high) & is_evaluated[:, None]
+            sums.banded[slots] += np.add.reduceat(is_evaluated.astype(np.int64), starts)
             sums.covered[slots] += np.add.reduceat(inside.astype(float), starts)
         sums.rows[slots] += segments.lengths
         self.skipped += int(np.sum(~outcome.finite))

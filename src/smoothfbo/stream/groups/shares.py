@@ -162,7 +162,7 @@ def _joined(config: StreamConfig, places: list[Path], clock: Clock) -> tuple[Str
     forecasts = sum(each["forecasts"] for each in summaries)
     missing = {name: sum(each["missing"].get(name, 0) for each in summaries) for name in _any(summaries, "missing")}
     effects = results.effects if all(each["effects"] == summaries[0]["effects"] for each in summaries) else []
-    judged = replace(
+    joined = replace(
         results,
         rows=results.rows + forecasts,
         table_rows=sum(each["table_rows"] for each in summaries),
@@ -175,7 +175,7 @@ def _joined(config: StreamConfig, places: list[Path], clock: Clock) -> tuple[Str
         forecasts=forecasts,
         left_out_first=results.left_out_first[:MOST_NAMED],
     )
-    return finish(judged, whole), whole
+    return finish(joined, whole), whole
 
 
 def _any(summaries: list[dict[str, Any]], name: str) -> list[str]:

@@ -18,9 +18,9 @@ def summary_of_series(session: SeriesSession) -> dict[str, Any]:
     """As JSON can hold it. Series with errors of less than a block are too short to be called good or bad."""
     sums = session.sums
     known, squared = np.maximum(sums.known, 1), sums.squared
-    is_judged = (sums.known >= session.config.rows_per_block) & (squared[:, 1] > 0)
-    ratio = np.where(is_judged, squared[:, 0] / np.where(is_judged, squared[:, 1], 1), -np.inf)
-    judged, total = ratio[is_judged], max(float(squared[:, 0].sum()), 1e-300)
+    is_evaluated = (sums.known >= session.config.rows_per_block) & (squared[:, 1] > 0)
+    ratio = np.where(is_evaluated, squared[:, 0] / np.where(is_evaluated, squared[:, 1], 1), -np.inf)
+    evaluated, total = ratio[is_evaluated], max(float(squared[:, 0].sum()), 1e-300)
 
     def listed(values: np.ndarray) -> list[dict[str, Any]]:
         """The series with the largest of these values."""
@@ -31,7 +31,7 @@ def summary_of_series(session: SeriesSession) -> dict[str, Any]:
                 "rows": int(sums.rows[slot]),
                 "error": float(squared[slot, 0] / known[slot]),
                 "last_value": float(squared[slot, 1] / known[slot]),
-                "ratio": float(ratio[slot]) if is_judged[slot] else None,
+                "ratio": float(ratio[slot]) if is_evaluated[slot] else None,
                 "share": float(squared[slot, 0]) / total,
                 "changes": int(sums.changes[slot]),
             }
@@ -46,9 +46,9 @@ def summary_of_series(session: SeriesSession) -> dict[str, Any]:
         "without_a_full_block": int(np.sum(sums.blocks == 0)),
         "bytes_per_series": session.learners.bytes_per_series,
         "errors": _quantiles((squared[:, 0] / known)[sums.known > 0]),
-        "judged": int(is_judged.sum()),
-        "ratios": _quantiles(judged),
-        "better_than_last_value": int(np.sum(judged < 1)),
+        "evaluated": int(is_evaluated.sum()),
+        "ratios": _quantiles(evaluated),
+        "better_than_last_value": int(np.sum(evaluated < 1)),
         "worst": listed(ratio),
         "most_of_the_error": listed(squared[:, 0]),
         "changes": len(session.changes),

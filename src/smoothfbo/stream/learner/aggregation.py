@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int
 
 from smoothfbo.stream.learner.recent import RETENTIONS, Recent, empty_recent, follow
@@ -144,7 +145,7 @@ def _mix(
         own = jnp.maximum(before.scale + part * (errors[2] - before.scale), jnp.finfo(x.dtype).tiny)
         shares = (kept * before.shares + share) * jnp.exp(-jnp.minimum(losses / own, LARGEST_LOSS) / 2)
         after = Weighing(*_add(before.regrets, regrets), shares, own, before.rows + 1)
-        after = jax.tree.map(lambda new, old: jnp.where(is_known > 0, new, old), after, before)
+        after = optax.tree.where(is_known > 0, after, before)
         return after, (p, _part(errors[0], LARGE_ERROR**2 * scale))
 
     after, (said, weights) = jax.lax.scan(row, weighing(state), (inputs, goals, known))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float
 
 from smoothfbo.algebra import solve_positive
@@ -125,7 +126,7 @@ def calibrate(
     new = _regressed(_sharpened(calibration, outputs, truth, known, seen), outputs, truth, known, seen)
     new = new._replace(losses=losses - jnp.min(losses))
     is_finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in new]))
-    return jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), new, calibration)
+    return optax.tree.where(is_finite, new, calibration)
 
 
 def _log_experts(calibration: Calibration, outputs: Array, seen: Array) -> Float[Array, "2 rows classes"]:

@@ -20,7 +20,7 @@ levels at once: θ itself may cross, and the step uses the edges that were given
 "Calibrated multi-level quantile forecasting").
 
 With a horizon H the residual of row t − H is the newest one that row t may use. Then s_j is the scale at the time of
-the row's prediction, so that experts are judged by what they said H rows ahead.
+the row's prediction, so that experts are evaluated by what they said H rows ahead.
 """
 
 import math
@@ -29,6 +29,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int
 
 from smoothfbo.stream.learner.specification import LEVELS
@@ -143,7 +144,7 @@ def _observe(
 ) -> Tracker:
     """A residual becomes known; `scales` are the s_j, and `given` the edges, of when its row was predicted."""
     levels, memories = jnp.asarray(EDGES), jnp.asarray(MEMORIES)
-    is_known, is_judged = ~jnp.isnan(residual), ~jnp.isnan(given[0])
+    is_known, is_evaluated = ~jnp.isnan(residual), ~jnp.isnan(given[0])
     rows = tracker.known.astype(residual.dtype)
     size, edges = jnp.abs(residual), scales[:, None] * tracker.shape
     distance = residual - edges
@@ -155,16 +156,16 @@ def _observe(
     share = 1 / jnp.minimum(memories, rows + 1)
     counted = jnp.where(tracker.scale > 0, jnp.minimum(size, FAR * tracker.scale), size)
     offset = jnp.clip(tracker.offset + STEP * _slope(residual, given, levels), -LIMIT, LIMIT)
-    # The first rows had no edges by which they could be judged; they only set the scale.
-    judged = tracker._replace(
+    # The first rows had no edges by which they could be evaluated; they only set the scale.
+    evaluated = tracker._replace(
         shape=tracker.shape + pace * _slope(residual, edges, levels),
         loss=RETENTION * tracker.loss + relative,
         usual=usual,
         offset=offset,
     )
-    judged = jax.tree.map(lambda new, old: jnp.where(is_judged, new, old), judged, tracker)
-    after = judged._replace(scale=(1 - share) * tracker.scale + share * counted, known=tracker.known + 1)
-    return jax.tree.map(lambda new, old: jnp.where(is_known, new, old), after, tracker)
+    evaluated = optax.tree.where(is_evaluated, evaluated, tracker)
+    after = evaluated._replace(scale=(1 - share) * tracker.scale + share * counted, known=tracker.known + 1)
+    return optax.tree.where(is_known, after, tracker)
 
 
 def _slope(residual: Array, edges: Array, levels: Array) -> Array:

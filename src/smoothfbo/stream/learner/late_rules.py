@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float
 
 from smoothfbo.stream.learner.aggregation import (
@@ -93,7 +94,7 @@ def learn_rules(
         _add(rules.polynomial, by_polynomial, by_polynomial**2, block),
         _add_shared(shared, said[2], experts, finite, block, prior),
     )
-    return jax.tree.map(lambda new, old: jnp.where(rows > 0, new, old), after, rules)
+    return optax.tree.where(rows > 0, after, rules)
 
 
 def _add(state: Regrets, regrets: Float[Array, "experts rows"], size: Array, block: Block) -> Regrets:

@@ -15,9 +15,9 @@ they restore what ρ takes from λI.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int
 
 from smoothfbo.stream.learner.recursive import eliminate
@@ -93,5 +93,5 @@ def recur(
     # Every pivot is 1 + xᵀPx of some P ≥ 0. Where rounding has spoilt that, or a value was not finite, begin again.
     is_sound = jnp.all(done.pivots > 0.5) & jnp.all(jnp.isfinite(after.coefficients))
     fresh = empty_random_features(size - 1 - COUNT, goals.shape[1])
-    after = jax.tree.map(lambda new, first: jnp.where(is_sound, new, first), after, fresh)
+    after = optax.tree.where(is_sound, after, fresh)
     return after, ahead[:count], by_past[:count]

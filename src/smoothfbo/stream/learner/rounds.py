@@ -155,10 +155,10 @@ class Rounds:
         said = Said(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
         return Played(said, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
 
-    def _counts(self, state: LearnerState, block: Rows, is_judged: Bool[Array, ""]) -> Float[Array, " rows"]:
+    def _counts(self, state: LearnerState, block: Rows, is_evaluated: Bool[Array, ""]) -> Float[Array, " rows"]:
         """Which rows may be learnt from."""
         counts = self.views.is_plausible(state, block.target) & self.views.is_last_plausible(state, block.previous)
-        return (counts & is_judged).astype(block.target.dtype)
+        return (counts & is_evaluated).astype(block.target.dtype)
 
     def _learn_late(self, state: LearnerState, block: Rows, said: Said) -> tuple[LearnerState, Bool[Array, ""]]:
         """Learn a block that waited, by what was said of it when it was predicted."""

@@ -18,10 +18,10 @@ class ArenaConfig:
     """
 
     problems: tuple[str, ...] = ()
-    """Names of problems, or nothing for all: regression, decay, sources, instruments, support, families, corruption,
-    cosine."""
+    """Names of problems; all of them without a value: regression, decay, sources, instruments, support, families,
+    corruption, cosine."""
     methods: tuple[str, ...] = ()
-    """Names of methods, or nothing for all: recommended, fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-solved,
+    """Names of methods; all of them without a value: recommended, fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-solved,
     replayed-fbo, fbo-4, corrected-fbo, aid, aid-neumann, omd, unrolled, sobow, oagd, sogd, soba, sobbo, f2sa, exact."""
     add: tuple[str, ...] = ()
     """Python files with methods (METHOD) and problems (PROBLEM) of your own; they join whatever is chosen above."""
@@ -34,7 +34,7 @@ class ArenaConfig:
     seeds: int = 20
     """Fresh seeds, on which results are reported."""
     first_seed: int = 0
-    """The first of them."""
+    """The first fresh seed."""
     tuning_seeds: int = 4
     """Seeds, from 10000 on, that choose each method's setting."""
     trials: int = 20
@@ -42,15 +42,15 @@ class ArenaConfig:
     record_every: int = 10
     """Every how many rounds the exact objective and its gradient are evaluated."""
     map_noises: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
-    """The map of when smoothing pays: noise of the moving sources. Nothing: no map."""
+    """The map of when smoothing pays: noises of the moving sources. Without a value there is no map."""
     map_periods: tuple[float, ...] = (200.0, 600.0, 1800.0, 5400.0)
     """The map: rounds in which the sources go round once."""
     map_rates: int = 5
-    """The map: rates."""
+    """The map: how many rates each method tries."""
     map_window: int = 16
     """The map: SmoothFBO's window."""
     map_seeds: int = 8
-    """The map: fresh seeds (and as many tuning seeds as above)."""
+    """The map: fresh seeds. Tuning seeds are as many as `tuning_seeds` says."""
     time_limit: float = 60.0
     """Seconds of processor time that the first rounds of a plug-in may take on a problem, compilation included."""
 
@@ -60,7 +60,7 @@ class ArenaConfig:
         step = CHUNKS * self.record_every
         require(
             self.rounds >= 2 * step and self.rounds % step == 0,
-            "rounds", self.rounds, f"a multiple of {CHUNKS} × record_every = {step}, at least {2 * step}",
+            "rounds", self.rounds, f"a multiple of {CHUNKS} × `record_every` = {step}, at least {2 * step}",
         )  # fmt: skip
         require(self.trials >= 2, "trials", self.trials, "an integer of at least 2")
         last = FIRST_TUNING_SEED - self.seeds

@@ -8,7 +8,7 @@ from smoothfbo.errors import UsageError
 from smoothfbo.harness.methods import find, is_known
 
 LARGEST_WINDOW = 64
-PLUGIN_COLOUR = "#56b4e9"
+PLUGIN_COLOUR = "#0000ff"
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from smoothfbo.errors import UsageError
+from smoothfbo.harness.requirements import did_you_mean
 from smoothfbo.studies.arena.entries import ArenaProblem
 
 KINDS = {int: "a whole number", float: "a number", str: "a word"}
@@ -34,10 +34,8 @@ def turned(problems: Sequence[ArenaProblem], settings: Sequence[str]) -> tuple[A
 def _require_known(setting: str, name: str, known: Iterable[str], what: str) -> None:
     names = list(known)
     if name not in names:
-        close = get_close_matches(name, names, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
         allowed = f"one of {', '.join(names)}" if names else "there is none"
-        raise UsageError(f"`knobs` {setting}: {name} is not {what}, {allowed}{hint}.")
+        raise UsageError(f"`knobs` {setting}: {name} is not {what}, {allowed}{did_you_mean(name, names)}.")
 
 
 def _value(setting: str, kind: type, text: str) -> Any:

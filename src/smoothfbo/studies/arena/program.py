@@ -193,13 +193,13 @@ def block(
         del state
         return info.gradient_norm, info.smoothed_norm
 
-    state, (raw, used) = run(algorithm, source, rounds=rounds, state=state, record=record)
+    state, (raw, smoothed) = run(algorithm, source, rounds=rounds, state=state, record=record)
     return state, {
         "round": before.round,
         "objective": value,
         "exact_squared": squared_norm(gradient),
         "raw_squared": jnp.sum(raw**2),
-        "used_squared": jnp.sum(used**2),
+        "used_squared": jnp.sum(smoothed**2),
         "skipped": state.learner.skipped,
     }
 

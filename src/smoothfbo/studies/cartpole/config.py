@@ -41,7 +41,7 @@ class CartPoleConfig:
     environment: tuple[str, ...] = ("stationary", "drifting")
     """Environments: stationary keeps the first interval, drifting moves it to the last one."""
     steps: int = 1_000_000
-    """Training steps: one environment step, one inner and one model step each. A multiple of evaluate_every."""
+    """Training steps: one environment step, one inner and one model step each. A multiple of `evaluate_every`."""
     evaluate_every: int = 10_000
     """Steps between evaluations."""
     episodes: int = 20
@@ -55,11 +55,11 @@ class CartPoleConfig:
     seeds: int = 10
     """Independent runs of every setting."""
     first_seed: int = 0
-    """The seeds are first_seed, first_seed + 1, …"""
+    """The first seed; the others follow it."""
     inner_rate: tuple[float, ...] = (1e-3,)
     """Learning rate of the Q networks (Adam)."""
     itd_factor: float = 100.0
-    """itd takes plain gradient steps in place of Adam's, with inner_rate times this."""
+    """itd takes plain gradient steps in place of Adam's, with `inner_rate` times this."""
     outer_rate: tuple[float, ...] = (3e-4,)
     """Learning rate of the world model (Adam)."""
     target_rate: tuple[float, ...] = (5e-3,)
@@ -112,12 +112,12 @@ class CartPoleConfig:
     package ships), or a file that a run wrote (best.json in its folder)."""
 
     vary: tuple[str, ...] = ()
-    """Numbers whose values come from the options although the settings have them: inner_rate, outer_rate, target_rate,
-    temperature, final_rate, window, mix."""
+    """Numbers whose values come from the options although the settings have them; of inner_rate, outer_rate,
+    target_rate, temperature, final_rate, window, mix."""
 
     trials: int = 1
-    """Settings that are tried for each method, variations counted: as many of the file's best as make so many, at least
-    one."""
+    """Lanes that each method may have per seed. A setting of the file makes one lane for every combination of the
+    values of `vary`; the best settings are taken until there are this many lanes, and at least one setting."""
 
     def __post_init__(self) -> None:
         require_known("methods", self.methods, METHODS)
@@ -138,7 +138,7 @@ class CartPoleConfig:
         for value in self.target_rate:
             require(value <= 1, "target_rate", value, "at most 1")
         whole = self.steps % self.evaluate_every == 0
-        require(whole, "steps", self.steps, f"a multiple of evaluate_every = {self.evaluate_every}")
+        require(whole, "steps", self.steps, f"a multiple of `evaluate_every` = {self.evaluate_every}")
         is_given = self.settings == "none" or "window" in self.vary
         for value in self.window if any_smoothed(self.methods) and is_given else ():
             require(1 <= value <= self.steps, "window", value, f"between 1 and steps = {self.steps}")

@@ -85,7 +85,7 @@ def estimator_of(method: Method, q: QNetworks, rate: Any, steps: int = 1) -> Abs
 
 def learner(
     method: Method,
-    stream: Replay,
+    source: Replay,
     numbers: Numbers,
     *,
     clip: float,
@@ -105,10 +105,10 @@ def learner(
     parts = [mixed_average(numbers.mix, smooth)] if method.is_smoothed else []
     parts += [optax.clip_by_global_norm(clip)] if clip > 0 else []
     problem = soft_q_problem(
-        stream.model_target(jnp.zeros((stream.q.critics, stream.q.network.parameters))), method.estimator
+        source.model_target(jnp.zeros((source.q.critics, source.q.network.parameters))), method.estimator
     )
-    hypergradient = estimator_of(method, stream.q, rate(numbers.inner_rate, inner_steps), inner_steps)
-    return Online(problem, hypergradient, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
+    estimator = estimator_of(method, source.q, rate(numbers.inner_rate, inner_steps), inner_steps)
+    return Online(problem, estimator, optax.chain(*parts, optax.adam(rate(numbers.outer_rate, 1))), monitor=False)
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:
@@ -155,34 +155,34 @@ def _program(config: CartPoleConfig, method: Method, settings: Sequence[Mapping[
     kept = max(averaged)
 
     def parts(numbers: Numbers) -> tuple[Online, Replay]:
-        stream = replay(config, method, numbers)
+        source = replay(config, method, numbers)
         algorithm = learner(
             method,
-            stream,
+            source,
             numbers,
             clip=config.clip,
             capacity=capacity,
             rounds=config.steps,
             inner_steps=config.inner_steps,
         )
-        return algorithm, stream
+        return algorithm, source
 
     def begin(numbers: Numbers) -> Lane:
-        algorithm, stream = parts(numbers)
+        algorithm, source = parts(numbers)
         key_model, key_run = jax.random.split(jax.random.key(numbers.seed))
-        state = start(algorithm, stream, stream.model.init(key_model), key_run)
-        return Lane(state, jnp.zeros((kept, stream.q.critics, stream.q.network.parameters)))
+        state = start(algorithm, source, source.model.init(key_model), key_run)
+        return Lane(state, jnp.zeros((kept, source.q.critics, source.q.network.parameters)))
 
     def advance(numbers: Numbers, lane: Lane) -> tuple[Lane, dict[str, Array]]:
-        algorithm, stream = parts(numbers)
+        algorithm, source = parts(numbers)
         state = lane.run
         state = state._replace(source=state.source._replace(tally=jax.tree.map(jnp.zeros_like, state.source.tally)))
-        state, trace = run(algorithm, stream, rounds=config.evaluate_every, state=state, record=record)
+        state, trace = run(algorithm, source, rounds=config.evaluate_every, state=state, record=record)
         number = state.learner.round // config.evaluate_every - 1  # of this evaluation
         lane = Lane(state, lane.networks.at[number % kept].set(inner_parameters(state.learner.estimator)))
         age = (number - jnp.arange(kept, dtype=number.dtype)) % kept
         counted = age < jnp.asarray(averaged, number.dtype)[number]
-        return lane, _row(stream, numbers, lane, counted, trace, config)
+        return lane, _row(source, numbers, lane, counted, trace, config)
 
     return Program(
         name=method.name,
@@ -197,7 +197,7 @@ def _program(config: CartPoleConfig, method: Method, settings: Sequence[Mapping[
 
 
 def replay(config: CartPoleConfig, method: Method, numbers: Numbers) -> Replay:
-    """The stream of a lane: its environment, memory and target networks."""
+    """The source of a lane: its environment, memory and target networks."""
     (first_low, first_high), (last_low, last_high) = numbers.interval
     environment = CartPole(
         reward_low=Linear(first_low, last_low, config.steps), reward_high=Linear(first_high, last_high, config.steps)
@@ -242,7 +242,7 @@ def largest_value(discount: float, temperature: Any, actions: int) -> Any:
 
 
 def _row(
-    stream: Replay,
+    source: Replay,
     numbers: Numbers,
     lane: Lane,
     counted: Bool[Array, " kept"],
@@ -251,7 +251,7 @@ def _row(
 ) -> dict[str, Array]:
     """The metrics of a chunk: one row, with means over its rounds, and evaluations at its end, of the averaged networks
     and of the newest, in the same episodes."""
-    environment, state = stream.environment, lane.run
+    environment, state = source.environment, lane.run
     assert isinstance(environment, CartPole)
     last = state.learner.round - 1
     # A key with a number of its own for every evaluation, far beyond those that the first splits of a run amount to.
@@ -260,13 +260,13 @@ def _row(
     def evaluated(
         networks: Float[Array, "networks critics parameters"], counted: Bool[Array, " networks"]
     ) -> Evaluation:
-        return evaluate(environment, greedy(stream.q, networks, counted, config.vote), last, key, config.episodes)
+        return evaluate(environment, greedy(source.q, networks, counted, config.vote), last, key, config.episodes)
 
     evaluation = evaluated(lane.networks, counted)
     newest = evaluated(inner_parameters(state.learner.estimator)[None], jnp.ones(1, bool))
     now = environment.parameters(last)
     tally = state.source.tally
-    inner_loss, outer_loss, raw, used, finite = trace.T
+    inner_loss, outer_loss, raw, smoothed, finite = trace.T
     row = {
         "round": last,
         "return_mean": jnp.mean(evaluation.returns),
@@ -281,10 +281,11 @@ def _row(
         "inner_loss": jnp.mean(inner_loss),
         "outer_loss": jnp.mean(outer_loss),
         "hypergradient_norm": jnp.mean(raw),
-        "used_norm": jnp.mean(used),
+        "used_norm": jnp.mean(smoothed),
         "hypergradient_squares": jnp.sum(raw**2),
-        "used_squares": jnp.sum(used**2),  # summed over chunks it is the paper's proxy of the regret
-        "clipped": jnp.mean((used > config.clip) & (config.clip > 0)),  # share of the steps whose length the clip set
+        "used_squares": jnp.sum(smoothed**2),  # summed over chunks it is the paper's proxy of the regret
+        # The share of the steps whose length the clip set.
+        "clipped": jnp.mean((smoothed > config.clip) & (config.clip > 0)),
         "reward_low": now.reward_low,
         "reward_high": now.reward_high,
         "skipped": state.learner.skipped,

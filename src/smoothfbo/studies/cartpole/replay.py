@@ -1,10 +1,11 @@
-"""The stream of the reinforcement-learning study: act, remember, hand out a mini-batch and the problem of the round."""
+"""The source of the reinforcement-learning study: act, remember, hand out a mini-batch and the problem of the round."""
 
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
@@ -152,7 +153,7 @@ class Replay(AbstractSource):
         tally = state.tally
         finished = ended.astype(total.dtype)
         return state._replace(
-            environment=jax.tree.map(lambda new, old: jnp.where(ended, new, old), first, following),
+            environment=optax.tree.where(ended, first, following),
             episode_return=jnp.where(ended, 0, total),
             # Written before the mini-batch is read: the other way round, XLA would copy all of the memory each round.
             memory=jax.lax.dynamic_update_index_in_dim(state.memory, row, slot, 0),

@@ -110,7 +110,7 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
     rate = f"outer rate {settings['outer_rate'][0]:g}"
     yield Chart(
         name + "proxy", "Cumulative proxy Σ‖g̃‖²" + (" (the paper's Fig. 1)" if drift == "sinusoidal" else ""),
-        f"The squared norm of the gradient used for the update, summed over rounds, {rate}. Averaging shrinks any "
+        f"The squared norm of the smoothed gradient, summed over rounds, {rate}. Averaging shrinks any "
         "noisy vector, so windows cannot be compared by it alone; see the regret, the cosine and the exact objective.",
         "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=PLAIN), log_y=True,
     )  # fmt: skip
@@ -167,15 +167,15 @@ def over_windows(lanes: Frame, drift: str) -> Iterator[Chart]:
     plots: tuple[tuple[str, str, str, str, list[Series], bool], ...] = (
         ("window_proxy", "Proxy over the window", "The whole run's Σ‖g̃‖².", "Σ ‖g̃‖²",
          over_w({"proxy": ""}, every[:3]), True),
-        ("window_variance", "Variance of the used hypergradient over the window",
+        ("window_variance", "Variance of the smoothed gradient over the window",
          "Trace of the covariance of g̃_t over the second half of the rounds.", "variance",
          over_w({"variance": ""}, every[:3]), True),
         ("window_cosine", "Cosine with the exact hypergradient over the window",
-         "Of the used gradient g̃_t with ∇F_t(λ_t), mean over the second half of the rounds.", "cosine",
+         "Of the smoothed gradient g̃_t with ∇F_t(λ_t), mean over the second half of the rounds.", "cosine",
          over_w({"cosine_used": ""}, every), False),
         ("window_objective", "Exact objective over the window", "F_t(λ_t) − σ², mean over the second half.", "F − σ²",
          over_w({"excess": ""}, every), True),
-        ("window_terms", "Error of the used hypergradient and its terms (FBO)",
+        ("window_terms", "Error of the smoothed gradient and its terms (FBO)",
          "Γ = Σ‖g̃ − ∇F_{t,w}(λ_t)‖², its tracking part D = Σ‖r‖², and the regret BLR_w itself.", "sum over rounds",
          over_w({"error": "error Γ", "tracking": "tracking D", "regret": "regret BLR_w"}, ("fbo",)), True),
     )  # fmt: skip
@@ -265,7 +265,7 @@ def over_factors(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
         here = lanes[lanes[factor].isin(values)]
         for column, title, logarithmic in (
             ("excess", "exact objective − σ²", True),
-            ("cosine_used", "cosine, used", False),
+            ("cosine_used", "cosine, smoothed", False),
         ):
             series = []
             for entry in _entries(here):

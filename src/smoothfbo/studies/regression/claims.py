@@ -106,13 +106,13 @@ def _effect_of_window(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str,
         setting = {**place, "window": window}
         for claim, metric in (
             ("the proxy falls", "proxy"),
-            ("the variance of the used hypergradient falls", "variance"),
+            ("the variance of the smoothed gradient falls", "variance"),
             ("the true regret falls (BLR_1 of both)", "regret_1"),
             ("the true regret falls (BLR_100 of both)", "regret_100"),
             ("the exact objective falls", "excess"),
         ):
             yield from _falls(claim, SAME, setting, single, smooth, metric)
-        claim = "the cosine of the used hypergradient with the exact one grows"
+        claim = "the cosine of the smoothed gradient with the exact one grows"
         yield from _grows(claim, setting, single, smooth, 1.0)
         if window == 100:
             yield from _grows("the cosine at least doubles", setting, single, smooth, 2.0)

@@ -18,7 +18,7 @@ from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.regression.claims import judge_claims
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
-from smoothfbo.studies.regression.program import WEIGHTINGS, make_stream, numbers_of, programs, stream_of_lane
+from smoothfbo.studies.regression.program import WEIGHTINGS, make_testbed, numbers_of, programs, testbed_of_lane
 from smoothfbo.studies.regression.theory import on_this_task
 from smoothfbo.testbeds.regression import Weighting, excess, shares
 
@@ -53,8 +53,8 @@ def summarise(config: RegressionConfig, tables: Mapping[str, Frame]) -> dict[str
     for keys, group in lanes.groupby(list(GROUP), sort=False):
         present = [name for name in HEADLINES if name in group and group[name].notna().any()]
         groups.append({**dict(zip(GROUP, keys, strict=True)), "metrics": {n: interval(group[n]) for n in present}})
-    stream = stream_of_lane(config, next(config.lanes()))
-    truth = {"seed": config.first_seed, "weight": stream.weight[:, 0].tolist(), "bias": float(stream.bias[0])}
+    testbed = testbed_of_lane(config, next(config.lanes()))
+    truth = {"seed": config.first_seed, "weight": testbed.weight[:, 0].tolist(), "bias": float(testbed.bias[0])}
     claims = list(judge_claims(config, lanes))
     theory = list(on_this_task(config, lanes))
     return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims, "theory": theory}}
@@ -82,17 +82,17 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
     _, target, _ = _exact(weighting, windowed, outers)  # ∇F_{t,w}(λ_t): F_{t,w} has the mean of the last w matrices
     _, target_100, _ = _exact(weighting, common, outers)
     historical = _window_mean(gradient, lane.window)
-    raw, used, gradient, target, target_100, historical, share = map(
+    raw, smoothed, gradient, target, target_100, historical, share = map(
         _rows, (records["raw"], records["used"], gradient, target, target_100, historical, share)
     )
     squares = {
         "raw_squared": _square(raw),
-        "used_squared": _square(used),
+        "used_squared": _square(smoothed),
         "exact_squared": _square(gradient),
         "regret_squared": _square(target),
         "regret_100_squared": _square(target_100),
         "tracking_squared": _square(historical - target),
-        "error_squared": _square(used - target),
+        "error_squared": _square(smoothed - target),
     }
     return {
         **{name: np.asarray(records[name], float) for name in ("outer_loss", "inner_loss", "skipped")},
@@ -103,7 +103,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
         "proxy": np.cumsum(squares["used_squared"]),
         "regret_1": np.cumsum(squares["exact_squared"]),
         "cosine_raw": _cosine(raw, gradient),
-        "cosine_used": _cosine(used, gradient),
+        "cosine_used": _cosine(smoothed, gradient),
         **{
             name: np.asarray(records[name], float)
             for name in ("inner_error", "truth_error", *PROBED)
@@ -115,7 +115,7 @@ def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.nda
 
 
 def headlines(columns: dict[str, np.ndarray], records: dict[str, np.ndarray]) -> dict[str, float]:
-    """One number per metric. `variance` is that of the used gradient over the second half of the rounds."""
+    """One number per metric. `variance` is that of the smoothed gradient over the second half of the rounds."""
     late = slice(len(columns["excess"]) // 2, None)
     return {
         **{name: float(np.sum(columns[column])) for name, column in TOTALS.items()},
@@ -170,7 +170,7 @@ def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int)
     shape = replace(next(config.lanes()), drift=drift, weights="per-lag", lags=lags).shape
 
     def compute(numbers: Any) -> Array:
-        return jax.lax.map(make_stream(config, shape, numbers).discrepancy, jnp.arange(rounds), batch_size=32)
+        return jax.lax.map(make_testbed(config, shape, numbers).discrepancy, jnp.arange(rounds), batch_size=32)
 
     return jax.jit(compute)
 
@@ -178,7 +178,7 @@ def _discrepancies(config: RegressionConfig, drift: str, lags: int, rounds: int)
 @cache
 def _drift(config: RegressionConfig, lane: Lane, rounds: int) -> Array:
     """What the drift adds to W and b in every round."""
-    return jax.vmap(stream_of_lane(config, lane).drift)(jnp.arange(rounds))
+    return jax.vmap(testbed_of_lane(config, lane).drift)(jnp.arange(rounds))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -13,7 +13,7 @@ PROBE = 2**31 - 1  # what sets the probes' randomness apart from the round's own
 
 
 def probe(
-    algorithm: Online, source: AbstractSource, stream: DriftingRegression, state: RunState, draws: int
+    algorithm: Online, source: AbstractSource, testbed: DriftingRegression, state: RunState, draws: int
 ) -> dict[str, Float[Array, ""]]:
     """Bias and noise of ĝ_t *given the past*: ‖E[ĝ_t | past] − ∇F_t‖² and the variance, over draws of the round's data.
 
@@ -34,12 +34,12 @@ def probe(
 
     key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), PROBE)
     gradients = jax.vmap(draw)(jax.random.split(key, draws))
-    bias, noise = _bias_and_noise(gradients, stream.gradient(round, learner.outer))
+    bias, noise = _bias_and_noise(gradients, testbed.gradient(round, learner.outer))
     return {"bias_given_past": bias, "noise_given_past": noise}
 
 
 def probe_given_fits(
-    algorithm: Online, source: AbstractSource, stream: DriftingRegression, state: RunState, draws: int
+    algorithm: Online, source: AbstractSource, testbed: DriftingRegression, state: RunState, draws: int
 ) -> dict[str, Float[Array, ""]]:
     """The paper's ‖b_t‖² and E‖ζ_t‖² (Lemma 5.1): G_t = E[ĝ_t | λ_t, ĥ_t, â_t], b_t = G_t − ∇F_t(λ_t), ζ_t = ĝ_t − G_t.
 
@@ -49,7 +49,7 @@ def probe_given_fits(
     estimator = algorithm.estimator
     if draws < 2 or not isinstance(estimator, Functional) or not isinstance(estimator.adjoint, FittedAdjoint):
         return {}
-    problem = stream.problem()
+    problem = testbed.problem()
     learner, round = state.learner, state.learner.round
     key = jax.random.fold_in(jax.random.fold_in(jax.random.wrap_key_data(state.key), round), PROBE - 1)
     key_data, key_fit, key_final = jax.random.split(key, 3)
@@ -58,13 +58,13 @@ def probe_given_fits(
     inner, adjoint = estimator.inner.bind(fitted.inner.params), estimator.adjoint.function.bind(fitted.adjoint.params)
 
     def draw(key: Array) -> Array:
-        final = stream.fresh(round, key)
+        final = testbed.fresh(round, key)
         explicit = problem.explicit(learner.outer, jax.vmap(inner)(final.outer.x), final.outer)
         at_inner, adjoints = (jax.vmap(function)(final.inner.x) for function in (inner, adjoint))
         return explicit + problem.implicit(learner.outer, at_inner, adjoints, final.inner)
 
     gradients = jax.vmap(draw)(jax.random.split(key_final, draws))
-    bias, noise = _bias_and_noise(gradients, stream.gradient(round, learner.outer))
+    bias, noise = _bias_and_noise(gradients, testbed.gradient(round, learner.outer))
     return {"bias_given_fits": bias, "noise_given_fits": noise}
 
 

@@ -58,7 +58,7 @@ def numbers_of(lanes: list[Lane]) -> Numbers:
     return Numbers(seed=column("seed", jnp.uint32), window=column("window", jnp.int32), **rates)
 
 
-def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> DriftingRegression:
+def make_testbed(config: RegressionConfig, shape: Shape, numbers: Numbers) -> DriftingRegression:
     """The seed draws the truth, too: a mean over seeds is a mean over problems."""
     drifts: dict[str, Callable[..., Any]] = {
         "sinusoidal": lambda: Sinusoidal(numbers.amplitude, numbers.frequency),
@@ -76,12 +76,12 @@ def make_stream(config: RegressionConfig, shape: Shape, numbers: Numbers) -> Dri
     )
 
 
-def stream_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
-    return make_stream(config, lane.shape, jax.tree.map(lambda leaf: leaf[0], numbers_of([lane])))
+def testbed_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
+    return make_testbed(config, lane.shape, jax.tree.map(lambda leaf: leaf[0], numbers_of([lane])))
 
 
 def make_algorithm(
-    config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression, capacity: int
+    config: RegressionConfig, shape: Shape, numbers: Numbers, testbed: DriftingRegression, capacity: int
 ) -> Online:
     optimiser = optax.chain(
         window_average(numbers.window, capacity=capacity, constant=True),
@@ -89,10 +89,10 @@ def make_algorithm(
         optax.sgd(numbers.outer_rate),
     )
     return Online(
-        stream.problem(),
-        make_hypergradient(config, shape, numbers, stream),
+        testbed.problem(),
+        make_estimator(config, shape, numbers, testbed),
         optimiser,
-        project=stream.project,
+        project=testbed.project,
     )
 
 
@@ -107,8 +107,8 @@ def normalise_if(flag: Float[Array, ""]) -> optax.GradientTransformation:
     return optax.stateless(update)  # pyright: ignore[reportReturnType]
 
 
-def make_hypergradient(
-    config: RegressionConfig, shape: Shape, numbers: Numbers, stream: DriftingRegression
+def make_estimator(
+    config: RegressionConfig, shape: Shape, numbers: Numbers, testbed: DriftingRegression
 ) -> AbstractEstimator:
     def network(rate: Array, steps: int) -> Network:
         # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
@@ -130,7 +130,7 @@ def make_hypergradient(
         case "unrolled":
             return Unrolled(inner, batch_size=final)
         case _:
-            return Oracle(lambda outer, round, key: stream.gradient(round, outer))  # noqa: ARG005
+            return Oracle(lambda outer, round, key: testbed.gradient(round, outer))  # noqa: ARG005
 
 
 def programs(config: RegressionConfig) -> list[Program]:
@@ -145,19 +145,19 @@ def _program(config: RegressionConfig, shape: Shape, lanes: list[Lane]) -> Progr
     capacity = max(lane.window for lane in lanes)
 
     def parts(numbers: Numbers) -> tuple[Online, AbstractSource, DriftingRegression]:
-        stream = make_stream(config, shape, numbers)
-        algorithm = make_algorithm(config, shape, numbers, stream, capacity)
-        return algorithm, (RoundNumbers() if shape.estimator == "exact" else make_source(config, stream)), stream
+        testbed = make_testbed(config, shape, numbers)
+        algorithm = make_algorithm(config, shape, numbers, testbed, capacity)
+        return algorithm, (RoundNumbers() if shape.estimator == "exact" else make_source(config, testbed)), testbed
 
     def begin(numbers: Numbers) -> RunState:
-        algorithm, source, stream = parts(numbers)
-        return start(algorithm, source, stream.initial(), _key(numbers, 1))
+        algorithm, source, testbed = parts(numbers)
+        return start(algorithm, source, testbed.initial(), _key(numbers, 1))
 
     def advance(numbers: Numbers, state: RunState) -> tuple[RunState, dict[str, Array]]:
-        algorithm, source, stream = parts(numbers)
-        probed = probe(algorithm, source, stream, state, config.probe_draws)
-        probed |= probe_given_fits(algorithm, source, stream, state, config.probe_draws)
-        record = partial(_record, algorithm, stream, _test_inputs(config, numbers))
+        algorithm, source, testbed = parts(numbers)
+        probed = probe(algorithm, source, testbed, state, config.probe_draws)
+        probed |= probe_given_fits(algorithm, source, testbed, state, config.probe_draws)
+        record = partial(_record, algorithm, testbed, _test_inputs(config, numbers))
         state, records = run(algorithm, source, rounds=config.chunk, state=state, record=record)
         gaps = jnp.full((config.chunk,), jnp.nan)
         return state, records | {name: gaps.at[0].set(value) for name, value in probed.items()}
@@ -173,11 +173,11 @@ def _program(config: RegressionConfig, shape: Shape, lanes: list[Lane]) -> Progr
     )
 
 
-def make_source(config: RegressionConfig, stream: DriftingRegression) -> AbstractSource:
-    return stream.source(fresh_final=config.final == "fresh")
+def make_source(config: RegressionConfig, testbed: DriftingRegression) -> AbstractSource:
+    return testbed.source(fresh_final=config.final == "fresh")
 
 
-def _record(algorithm: Online, stream: DriftingRegression, x: Array, state: State, info: Info) -> dict[str, Array]:
+def _record(algorithm: Online, testbed: DriftingRegression, x: Array, state: State, info: Info) -> dict[str, Array]:
     """What is kept of a round. What follows from λ, ĝ and g̃ and the truth is computed afterwards."""
     records = {
         "round": info.round,
@@ -191,7 +191,7 @@ def _record(algorithm: Online, stream: DriftingRegression, x: Array, state: Stat
     if isinstance(algorithm.estimator, Oracle):
         return records  # the exact hypergradient needs no inner function
     predictions = algorithm.predict(state, x)
-    now, best = stream.truth(info.round, x), stream.solution(info.round, info.outer, x)
+    now, best = testbed.truth(info.round, x), testbed.solution(info.round, info.outer, x)
     return records | {
         "inner_error": jnp.mean(jnp.sum((predictions - best) ** 2, axis=-1)),
         "truth_error": jnp.mean(jnp.sum((predictions - now) ** 2, axis=-1)),

@@ -23,7 +23,7 @@ from smoothfbo.studies.regression import charts as charts
 from smoothfbo.studies.regression.claims import BEST, BEST_USE, PLACE, SAME, SWEEP, at_base
 
 TABLE_METRICS = {
-    "excess": "exact objective − σ²", "excess_newest": "of the newest batch alone", "cosine_used": "cosine, used",
+    "excess": "exact objective − σ²", "excess_newest": "of the newest batch alone", "cosine_used": "cosine, smoothed",
     "cosine_raw": "cosine, raw",
     "proxy": "proxy Σ‖g̃‖²",
     "raw": "Σ‖ĝ‖²", "regret_1": "regret BLR_1", "regret_100": "regret BLR_100", "regret": "regret BLR_w (own w)",

@@ -14,7 +14,7 @@ from smoothfbo.harness.statistics import Frame, interval
 from smoothfbo.studies.regression.claims import at_base
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
-from smoothfbo.studies.regression.program import stream_of_lane
+from smoothfbo.studies.regression.program import testbed_of_lane
 
 SHARES = (0.25, 0.5, 1.0)  # of the rounds, at which V₁ is reported: does it grow like T?
 WHERE = ("drift", "weights", "minibatch", "method", "window", "outer_rate")
@@ -60,7 +60,7 @@ def _of_lane(config: RegressionConfig, row: dict[str, Any]) -> dict[str, float]:
 @cache
 def _constants(config: RegressionConfig, lane: Lane) -> tuple[tuple[float, ...], float]:
     """V₁ at the shares of the rounds, and Q."""
-    stream = stream_of_lane(config, lane)
-    total = np.cumsum(np.asarray(jax.jit(lambda: stream.suprema(config.rounds))(), float))
+    testbed = testbed_of_lane(config, lane)
+    total = np.cumsum(np.asarray(jax.jit(lambda: testbed.suprema(config.rounds))(), float))
     places = [max(int(share * len(total)) - 1, 0) for share in SHARES]
-    return tuple(float(total[place]) for place in places), float(jnp.asarray(stream.objective_bound(config.rounds)))
+    return tuple(float(total[place]) for place in places), float(jnp.asarray(testbed.objective_bound(config.rounds)))

@@ -37,8 +37,8 @@ def oracle_lane(problem: DriftingCosine, window: Array, step: Array, key: Array,
         key=key,
         record=lambda state, info: (info.outer, info.gradient, info.smoothed),  # noqa: ARG005
     )
-    outers, hypergradients, used = trace
-    return _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, None)
+    outers, gradients, smoothed = trace
+    return _measure(problem, outers, final.learner.outer, gradients, smoothed, window, capacity, None)
 
 
 def estimated_lane(
@@ -62,10 +62,10 @@ def estimated_lane(
             problem.features @ state.estimator.adjoint.params,
         ),
     )
-    (outers, hypergradients, used), inners, adjoints = trace
+    (outers, gradients, smoothed), inners, adjoints = trace
     times = jnp.arange(rounds)
     expected = jax.vmap(problem.expected_hypergradient)(times, outers, inners, adjoints)
-    columns = _measure(problem, outers, final.learner.outer, hypergradients, used, window, capacity, expected)
+    columns = _measure(problem, outers, final.learner.outer, gradients, smoothed, window, capacity, expected)
     solutions = jax.vmap(problem.solution)(times, outers)
     exact = jax.vmap(problem.gradient)(times, outers)
     return columns | {
@@ -73,7 +73,7 @@ def estimated_lane(
         "inner_error": 0.5 * jnp.mean((inners - solutions) ** 2, axis=1),
         "adjoint_error": 0.5 * jnp.mean((adjoints - jax.vmap(problem.adjoint_of)(times, outers, inners)) ** 2, axis=1),
         "bias_now": regret.squared_norms(expected - exact),
-        "noise_now": regret.squared_norms(hypergradients - expected),
+        "noise_now": regret.squared_norms(gradients - expected),
     }
 
 
@@ -94,7 +94,7 @@ def replayed_estimates_lane(
 ) -> Columns:
     """The same fits and step on the data of the last w rounds, at the current λ."""
     family = _family(problem)
-    final, (outers, used) = run(
+    final, (outers, gradients) = run(
         Online(problem.problem(), Replayed(Functional(family, family), replayed), optax.sgd(step)),
         problem.source(),
         jnp.zeros(problem.dimension),
@@ -106,8 +106,8 @@ def replayed_estimates_lane(
     everything = jnp.concatenate([outers, final.learner.outer[None]])
     return {
         "regret": regret.squared_norms(target),
-        "proxy": regret.squared_norms(used),
-        "error": regret.squared_norms(used - target),
+        "proxy": regret.squared_norms(gradients),
+        "error": regret.squared_norms(gradients - target),
         "telescoping": regret.telescoping(problem.objective, everything, window, capacity=capacity),
     }
 
@@ -116,27 +116,27 @@ def _measure(
     problem: Any,
     outers: Array,
     last: Array,
-    hypergradients: Array,
-    used: Array,
+    gradients: Array,
+    smoothed: Array,
     window: Array,
     capacity: int,
     expected: Array | None,
 ) -> Columns:
     """Everything the statements need of one run: squares per round, and two sums that are not sums over rounds."""
     terms = regret.decompose(
-        problem.gradient, outers, hypergradients, used, window, expected=expected, capacity=capacity
+        problem.gradient, outers, gradients, smoothed, window, expected=expected, capacity=capacity
     )
-    target = used - terms.error
+    target = smoothed - terms.error
     everything = jnp.concatenate([outers, last[None]])
     return {
         "regret": regret.squared_norms(target),
-        "proxy": regret.squared_norms(used),
+        "proxy": regret.squared_norms(smoothed),
         "error": regret.squared_norms(terms.error),
         "noise": regret.squared_norms(terms.noise),
         "bias": regret.squared_norms(terms.bias),
         "tracking": regret.squared_norms(terms.tracking),
         "historical": regret.squared_norms(target + terms.tracking),
-        "inner_product": jnp.sum(terms.error * used, axis=1),
+        "inner_product": jnp.sum(terms.error * smoothed, axis=1),
         "mismatch": regret.squared_norms(terms.error - terms.noise - terms.bias - terms.tracking),
         "movement": regret.movement(outers, window, capacity=capacity),
         "telescoping": regret.telescoping(problem.objective, everything, window, capacity=capacity),

@@ -239,9 +239,9 @@ def _reduction(config: TheoryConfig) -> Check:
     data, outer = problem.draw(jnp.asarray(0), key), jnp.linspace(-1.0, 1.0, problem.dimension)
     gradients = []
     estimators: list[Any] = [Functional(family, family), Implicit(family, ConjugateGradient(tolerance=1e-14))]
-    for hypergradient in estimators:
-        state = hypergradient.init(problem.problem(), outer, data._replace(final=None), key)
-        estimate, _ = eqx.filter_jit(hypergradient)(problem.problem(), outer, state, data._replace(final=None), key)
+    for estimator in estimators:
+        state = estimator.init(problem.problem(), outer, data._replace(final=None), key)
+        estimate, _ = eqx.filter_jit(estimator)(problem.problem(), outer, state, data._replace(final=None), key)
         gradients.append(np.asarray(estimate.gradient))
     difference = np.linalg.norm(gradients[0] - gradients[1]) / np.linalg.norm(gradients[1])
     name = "linear reduction: functional = parametric hypergradient"

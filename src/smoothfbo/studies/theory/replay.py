@@ -79,10 +79,10 @@ class ReplayedSamples(AbstractSource):
 
 
 def replay(source: ReplayedSamples, step: Array, rounds: int) -> tuple[Array, Array]:
-    """λ_{t+1} = λ_t − α (1/w) Σ_{i<w} ∇f_{t−i}(λ_t): all T + 1 iterates, and the T gradients that were used."""
+    """λ_{t+1} = λ_t − α (1/w) Σ_{i<w} ∇f_{t−i}(λ_t): all T + 1 iterates, and the T gradients."""
     problem = source.problem
     oracle = Oracle(lambda outer, sample, key: sampled_gradient(problem, outer, sample))  # noqa: ARG005
-    final, (outers, used) = run(
+    final, (outers, gradients) = run(
         Online(None, oracle, optax.sgd(step), monitor=False),
         source,
         problem.initial(),
@@ -90,7 +90,7 @@ def replay(source: ReplayedSamples, step: Array, rounds: int) -> tuple[Array, Ar
         key=source.key,
         record=lambda state, info: (info.outer, info.gradient),  # noqa: ARG005
     )
-    return jnp.concatenate([outers, final.learner.outer[None]]), used
+    return jnp.concatenate([outers, final.learner.outer[None]]), gradients
 
 
 def replayed_lane(
@@ -98,7 +98,7 @@ def replayed_lane(
 ) -> Columns:
     """Everything that the statements about replay need of one run."""
     source = ReplayedSamples(problem, jnp.asarray(shifted), window, key, capacity)
-    everything, used = replay(source, step, rounds)
+    everything, gradients = replay(source, step, rounds)
     outers, times = everything[:-1], jnp.arange(rounds)
 
     def mean(values: PyTree) -> PyTree:
@@ -109,11 +109,12 @@ def replayed_lane(
     noises = jax.tree.map(jnp.subtract, mean(jax.vmap(source.draw)(times)), mean(exact))
     now = jax.vmap(problem.gradient)(times, outers)
     square = regret.squared_norms
-    error, noise = used - target, jax.vmap(lambda outer, noise: sampled_gradient(problem, outer, noise))(outers, noises)
+    noise = jax.vmap(lambda outer, noise: sampled_gradient(problem, outer, noise))(outers, noises)
+    error = gradients - target
     return {
         "regret": square(target),
         "regret_one": square(now),
-        "proxy": square(used),
+        "proxy": square(gradients),
         "error": square(error),
         "noise": square(noise),
         "tracking": jnp.zeros(rounds),

@@ -1,4 +1,4 @@
-"""Many series in one table: each as if it were alone, in any order and any portions; killed and taken up again."""
+"""Many series in one table: each as if it were alone, in any order and any portions; killed and resumed."""
 
 import json
 from contextlib import contextmanager
@@ -21,6 +21,7 @@ from smoothfbo.stream.groups.changes import ChangeDetectors
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners
 from smoothfbo.stream.groups.records import series_table
+from smoothfbo.stream.groups.report import series_verdict
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memories, effective_memory
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.specification import Specification
@@ -259,7 +260,7 @@ class Here:
 
 
 def test_shares_of_the_series_come_to_what_all_of_them_come_to(tmp_path, monkeypatch):
-    """Five shares of four series, so that one or more have none; one share crashes and goes on from its snapshot."""
+    """Five shares of four series, so that one or more have none; one share crashes and resumes from its snapshot."""
     monkeypatch.setattr(stream_folder, "SNAPSHOT_SHARE", 1e9)
     monkeypatch.setattr(pipeline, "PIECE", 40)
     monkeypatch.setattr(pipeline, "FIRST_PIECE", 20)
@@ -366,6 +367,14 @@ def test_learners_that_do_not_fit_into_memory_are_refused(tmp_path, monkeypatch)
     monkeypatch.setattr(pipeline, "_free_memory", lambda: 4096)
     results, _ = pipeline.run_series(config(tmp_path / "data.csv", by=("shop",), ignore=("item",)))
     assert "has 3 series and more to come: their learners need 0.0 GiB" in str(results.fault)
+
+
+@pytest.mark.parametrize("key", ["evaluated", "judged"])  # the second is in earlier summaries
+def test_the_verdict_names_the_share_of_series_that_beat_their_last_value(key):
+    series = {"count": 5, key: 4, "better_than_last_value": 3, "ratios": {"0.5": 0.8, "1": 1.2}}
+    summary = {"error_name": "mean squared error", "errors": {"smoothfbo": 0.25}, "series": series}
+    assert "below that of the last value in 75% of the series" in series_verdict(summary)
+    assert "too short to be evaluated" in series_verdict(summary | {"series": series | {key: 0}})
 
 
 def test_segments_join_and_fill_as_pandas_does():

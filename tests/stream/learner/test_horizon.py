@@ -82,7 +82,7 @@ def assert_nothing_leaks(frame, folder, rows, horizon, **options):
         assert later.any()  # the change does show, once it is known
 
 
-# A horizon of 1 is another program, without a delay: test_stream.py looks for leaks there.
+# A horizon of 1 is another program, without a delay: test_learner.py looks for leaks there.
 @pytest.mark.parametrize(
     ("options", "entry"),
     [
