@@ -15,6 +15,7 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
+from browser import check_study_page, needs_browser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -110,6 +111,11 @@ def test_the_page_opens_with_a_sentence_a_chart_and_a_row_per_theorem(finished):
         check["ratio"] for check in checks if check["name"].startswith("theorem (oracle)")
     )
     assert worst["Growth of the regret, replayed windows (ours)"] is None  # slopes are no ratios
+
+
+@needs_browser
+def test_the_page_works_in_a_browser(finished, tmp_path):
+    check_study_page(finished[1] / "report.html", tmp_path, "400,800", dark=True)
 
 
 def test_a_failure_shows_in_the_row_of_its_theorem():
