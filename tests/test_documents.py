@@ -77,7 +77,10 @@ def as_after_the_demo(folder):
 
 
 # What the code of a page finds in its folder, where that is not empty.
-PREPARED = {"docs/how-to/page.md": as_after_the_demo}
+PREPARED = {
+    "docs/how-to/page.md": as_after_the_demo,
+    "docs/studies/cartpole.md": lambda folder: (folder / "docs").symlink_to(DOCS),
+}
 
 
 def run_page(page):
@@ -107,12 +110,34 @@ def test_code_of_a_page_runs(page, as_users_have_it):
         assert stale < 0.5 < fresh
         ((_, code),) = blocks(page, "python")
         assert sum(bool(line.strip()) for line in code.splitlines()) <= 25
+    if "returns" in names:  # CartPole: the table's cell
+        value = names["difference"]
+        cell = f"{value['mean']:.0f} [{value['low']:.0f}, {value['high']:.0f}]".replace("-", "−")
+        assert f"| {cell} |" in page.read_text()
 
 
 def test_blocks_say_what_they_are():
     for page in PAGES:
         for match in FENCE.finditer(page.read_text()):
             assert match["language"] in {"python", "console", "text"}, f"{name_of(page)}: ```{match['language']}"
+
+
+def is_code(text):
+    """Python that imports or calls something, or a command: what belongs into a block that the tests know."""
+    if re.search(r"^(\$ |(python|smoothfbo|make|pip|git) )", text, re.MULTILINE):
+        return True
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
+
+
+def test_blocks_of_text_hide_no_code():
+    hidden = [f"{name_of(page)}:{line}" for page in PAGES for line, text in blocks(page, "text") if is_code(text)]
+    assert not hidden
+    assert all(map(is_code, ("import os\n", "run(1)\n", "python -m benchmarks\n", "$ smoothfbo theory\n")))
+    assert not any(map(is_code, ("data ──► estimator(λ_t)\n", "library ◄── testbeds\n")))
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -135,7 +160,7 @@ def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it, cap
 
 
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+\.(?:png|gif))\)")
-COMMAND = re.compile(r"^```python|^\$ smoothfbo|^python -m|`(?:smoothfbo|python -m|make) [^`]+`", re.MULTILINE)
+COMMAND = re.compile(r"^```python|^\$ (?:smoothfbo|python -m)|`(?:smoothfbo|python -m|make) [^`]+`", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if IMAGE.search(prose(page))], ids=name_of)
