@@ -79,7 +79,7 @@ def as_after_the_demo(folder):
 # What the code of a page finds in its folder, where that is not empty.
 PREPARED = {
     "docs/how-to/page.md": as_after_the_demo,
-    "docs/studies/cartpole.md": lambda folder: (folder / "docs").symlink_to(DOCS),
+    "docs/studies/cartpole-evidence.md": lambda folder: (folder / "docs").symlink_to(DOCS),
 }
 
 

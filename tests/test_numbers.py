@@ -130,7 +130,7 @@ def test_the_arenas_map():
 
 def test_the_votes_of_cartpole():
     """Mean, interval (cut at the largest return) and minimum of every row, and of the newest networks."""
-    lanes, page = pd.read_csv(DOCS / "results" / "cartpole_vote_lanes.csv"), text_of("studies/cartpole.md")
+    lanes, page = pd.read_csv(DOCS / "results" / "cartpole_vote_lanes.csv"), text_of("studies/cartpole-evidence.md")
     for (method, environment), each in lanes.groupby(["method", "environment"]):
         cells = []
         for name, digits in (("final_return", 1), ("newest_return", 0)):
