@@ -8,6 +8,7 @@ import json
 import re
 import unicodedata
 import warnings
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -260,6 +261,15 @@ def test_every_page_is_in_the_menu():
     menu = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert menu == pages | {"changelog.md"}
+
+
+def test_programs_of_the_folder_are_not_published():
+    """mkdocs copies every other file in docs/ to the site."""
+    excluded = re.search(r"^exclude_docs: \|\n((?:  .*\n)+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    patterns = excluded[1].split()
+    programs = [path.relative_to(DOCS) for path in DOCS.rglob("*.py")]
+    assert len(programs) >= 4
+    assert not [name for name in programs if not any(fnmatch(f"/{name}", pattern) for pattern in patterns)]
 
 
 def test_the_design_names_every_module_and_folder():
