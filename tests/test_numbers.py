@@ -92,7 +92,7 @@ def test_what_the_readme_says_of_the_arena():
     result = stored("arena_full")
     tied = [row for row in result["untuned"] if row["to_best_tuned"]["low"] <= 1]
     words = " ".join((DOCS.parent / "README.md").read_text().split())
-    assert f"where {len(result['standings'])} online bilevel methods meet" in words
+    assert f"compares {len(result['standings'])} online bilevel methods" in words
     assert f"on {len(tied)} of {len(result['untuned'])} problems" in words
 
 
