@@ -74,8 +74,10 @@ bench-quick: .venv/.bench
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@touch $@
 
-# The site, into site/: a broken link, a page that is not in the menu or an undocumented public name fails it.
+# The site, into site/: code of a page that does not run, a broken link, a page that is not in the menu or an undocumented
+# public name fails it.
 docs: .venv/.docs
+	$(PYTEST) -q tests/test_documents.py -k "code_of_a_page or blocks"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "The site is in site/index.html."
 

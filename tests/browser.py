@@ -1,6 +1,7 @@
 """Pages in a real browser, where there is one."""
 
 import json
+import re
 import shutil
 import subprocess
 from html import unescape
@@ -24,6 +25,8 @@ window.addEventListener("load", () => setTimeout(() => {
     const inside = fold.querySelector(".chart"); Plotly.Plots.resize(inside);
     seen.folded = inside.querySelector(".main-svg").getBoundingClientRect().width;
   }
+  seen.lead = [...document.querySelectorAll("main > figure")].map(figure =>
+    figure.querySelector(".chart .main-svg") ? "chart" : figure.querySelector("table") ? "table" : "picture");
   const colour = name => getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3).map(Number);
   seen.background = colour("backgroundColor"); seen.ink = colour("color");
   seen.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
@@ -38,21 +41,45 @@ for (const kind of ["error", "warn"]) console[kind] = (...words) => window.seenE
 </script>"""
 
 
-def look_at(path, folder, size="1200,900", *, dark=False):
-    """What a browser makes of a page; `folder` is for its own files."""
-    page = path.read_text()
-    watched = folder / "watched.html"
-    watched.write_text(page.replace("<head>", "<head>" + WATCH).replace("</body>", PROBE + "</body>"))
+def call(folder, page, *options):
+    """The browser with these options; `folder` is for its own files. Returns what it printed."""
     result = subprocess.run(
         [
             "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic",
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={folder / 'profile'}", f"--window-size={size}", "--virtual-time-budget=15000",
-            *(["--blink-settings=preferredColorScheme=0"] if dark else []), "--dump-dom", f"file://{watched}",
+            f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=15000", *options, f"file://{page}",
         ],
         capture_output=True, text=True, timeout=180, check=True,
     )  # fmt: skip
-    return json.loads(unescape(result.stdout.split('<pre id="seen">')[1].split("</pre>")[0]))
+    return result.stdout
+
+
+def look_at(path, folder, size="1200,900", *, dark=False):
+    """What a browser makes of a page."""
+    page = path.read_text()
+    watched = folder / "watched.html"
+    watched.write_text(page.replace("<head>", "<head>" + WATCH).replace("</body>", PROBE + "</body>"))
+    darkness = ["--blink-settings=preferredColorScheme=0"] if dark else []
+    printed = call(folder, watched, f"--window-size={size}", *darkness, "--dump-dom")
+    return json.loads(unescape(printed.split('<pre id="seen">')[1].split("</pre>")[0]))
+
+
+def check_study_page(path, folder, size="1200,900", *, dark=False):
+    """A study's page opens with a chart and a table, without an error and without a horizontal scroll bar."""
+    seen = look_at(path, folder, size, dark=dark)
+    assert seen["errors"] == []
+    assert seen["lead"][:2] == ["chart", "table"]
+    assert "picture" not in seen["lead"]
+    assert not seen["wide"]
+
+
+def printed_pages(path, folder):
+    """How many sheets of paper a page fills."""
+    file = folder / "page.pdf"
+    call(folder, path, f"--print-to-pdf={file}")
+    content = file.read_bytes()
+    assert content.startswith(b"%PDF")
+    return len(re.findall(rb"/Type\s*/Page\b", content))
 
 
 needs_browser = pytest.mark.skipif(

@@ -1,5 +1,6 @@
 """What the documents promise: code runs, commands exist, links lead somewhere, the reference is complete."""
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -7,14 +8,17 @@ import json
 import re
 import unicodedata
 import warnings
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
 import jax
+import pandas as pd
 import pytest
 
 from smoothfbo import cli
+from smoothfbo.studies.regression.report import TABLE_METRICS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -27,6 +31,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 FOREIGN = {"--jumps", "--resume"}  # benchmarks/stream.py
 # Enough to show what the page says: programs of the tests are compiled quickly, and slow.
 FEWER_ROUNDS = {"README.md": ("rounds=200", "rounds=80")}
+SOURCE = ROOT / "src" / "smoothfbo"
 
 
 def name_of(page):
@@ -64,6 +69,21 @@ def as_users_have_it(tmp_path, monkeypatch, as_users_call):
         jax.config.update(name, value)
 
 
+def as_after_the_demo(folder):
+    """The table of lanes that `make demo` leaves, with the columns that the page uses."""
+    assert "excess" in TABLE_METRICS
+    (folder / "out" / "demo").mkdir(parents=True)
+    lanes = pd.DataFrame({"method": ["fbo", "smooth-fbo"], "window": [1, 100], "excess": [0.5, 0.25]})
+    lanes.to_parquet(folder / "out" / "demo" / "lanes.parquet")
+
+
+# What the code of a page finds in its folder, where that is not empty.
+PREPARED = {
+    "docs/how-to/page.md": as_after_the_demo,
+    "docs/studies/cartpole-evidence.md": lambda folder: (folder / "docs").symlink_to(DOCS),
+}
+
+
 def run_page(page):
     """All Python blocks of a page in order, in one namespace; returns what they printed and the namespace.
 
@@ -84,18 +104,41 @@ def run_page(page):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_code_of_a_page_runs(page, as_users_have_it):
+    PREPARED.get(name_of(page), lambda folder: None)(as_users_have_it)
     _, names = run_page(page)
     if page == ROOT / "README.md":
         stale, fresh = names["final"].learner.outer
         assert stale < 0.5 < fresh
         ((_, code),) = blocks(page, "python")
         assert sum(bool(line.strip()) for line in code.splitlines()) <= 25
+    if "returns" in names:  # CartPole: the table's cell
+        value = names["difference"]
+        cell = f"{value['mean']:.0f} [{value['low']:.0f}, {value['high']:.0f}]".replace("-", "−")
+        assert f"| {cell} |" in page.read_text()
 
 
 def test_blocks_say_what_they_are():
     for page in PAGES:
         for match in FENCE.finditer(page.read_text()):
             assert match["language"] in {"python", "console", "text"}, f"{name_of(page)}: ```{match['language']}"
+
+
+def is_code(text):
+    """Python that imports or calls something, or a command: what belongs into a block that the tests know."""
+    if re.search(r"^(\$ |(python|smoothfbo|make|pip|git) )", text, re.MULTILINE):
+        return True
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
+
+
+def test_blocks_of_text_hide_no_code():
+    hidden = [f"{name_of(page)}:{line}" for page in PAGES for line, text in blocks(page, "text") if is_code(text)]
+    assert not hidden
+    assert all(map(is_code, ("import os\n", "run(1)\n", "python -m benchmarks\n", "$ smoothfbo theory\n")))
+    assert not any(map(is_code, ("data ──► estimator(λ_t)\n", "library ◄── testbeds\n")))
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -118,7 +161,7 @@ def test_table_of_the_how_to_page_gives_the_errors_it_says(as_users_have_it, cap
 
 
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+\.(?:png|gif))\)")
-COMMAND = re.compile(r"^```python|^\$ smoothfbo|^python -m|`(?:smoothfbo|python -m|make) [^`]+`", re.MULTILINE)
+COMMAND = re.compile(r"^```python|^\$ (?:smoothfbo|python -m)|`(?:smoothfbo|python -m|make) [^`]+`", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if IMAGE.search(prose(page))], ids=name_of)
@@ -220,6 +263,15 @@ def test_every_page_is_in_the_menu():
     assert menu == pages | {"changelog.md"}
 
 
+def test_programs_of_the_folder_are_not_published():
+    """mkdocs copies every other file in docs/ to the site."""
+    excluded = re.search(r"^exclude_docs: \|\n((?:  .*\n)+)", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    patterns = excluded[1].split()
+    programs = [path.relative_to(DOCS) for path in DOCS.rglob("*.py")]
+    assert len(programs) >= 4
+    assert not [name for name in programs if not any(fnmatch(f"/{name}", pattern) for pattern in patterns)]
+
+
 def test_the_design_names_every_module_and_folder():
     package, text = ROOT / "src" / "smoothfbo", (DOCS / "design.md").read_text()
     places = [path for path in package.iterdir() if path.suffix == ".py" and not path.name.startswith("__")]
@@ -232,6 +284,48 @@ def test_every_figure_is_used():
     text = "".join(page.read_text() for page in PAGES)
     unused = [path.name for path in (DOCS / "figures").iterdir() if path.name not in text]
     assert not unused
+
+
+# The pages of runs
+
+REPORTS = {"Regression": "studies/regression", "CartPole": "studies/cartpole", "Theory": "studies/theory",
+           "The arena": "studies/arena", "Drifting tables": "stream"}  # fmt: skip
+TITLED = {"Section", "Table", "PageTable", "Chart", "HeatMap", "_with_fold"}
+
+
+def titles(folder):
+    """Patterns of the titles of sections, tables and charts in a folder of the source; what is filled in may be any
+    words."""
+    trees = [ast.parse(path.read_text()) for path in sorted((SOURCE / folder).rglob("*.py"))]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    found = [part for node in nodes if isinstance(node, ast.Call) and called(node) in TITLED for part in node.args[:2]]
+    found += [
+        node.value for node in nodes if isinstance(node, ast.Assign) and "title" in map(ast.unparse, node.targets)
+    ]
+    found += [way for part in found if isinstance(part, ast.IfExp) for way in (part.body, part.orelse)]
+    for part in found:
+        if isinstance(part, ast.Constant | ast.JoinedStr):
+            pieces = part.values if isinstance(part, ast.JoinedStr) else [part]
+            yield "".join(re.escape(p.value) if isinstance(p, ast.Constant) else r"\w[\w ]*" for p in pieces)
+
+
+def called(call):
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def test_the_page_about_pages_names_sections_that_exist():
+    headings = re.split(r"^## (.*)$", (DOCS / "how-to" / "page.md").read_text(), flags=re.MULTILINE)
+    described = dict(zip(headings[1::2], headings[2::2], strict=True))
+    assert set(described) - set(REPORTS) == {"The numbers behind it"}
+    for heading, folder in REPORTS.items():
+        first = [line.split("|")[1].strip() for line in described[heading].splitlines() if line.startswith("| ")]
+        patterns = list(titles(folder))
+        names = [name.strip() for cell in first if cell != "section" for name in cell.split(";")]
+        assert len(names) > 4
+        unknown = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)]
+        assert not unknown, f"{heading}: {unknown}"
+    studies = {f"studies/{path.parent.name}" for path in (SOURCE / "studies").glob("*/report.py")}
+    assert studies | {"stream"} == set(REPORTS.values())
 
 
 # The reference

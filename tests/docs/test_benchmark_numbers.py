@@ -108,7 +108,9 @@ def test_one_gpu():
         found[case["method"], case["lanes"]] = case
     lanes = [found["fbo", number] for number in (1, 10, 100, 1_000)]
     speeds, gaps = ([f"{case[name]:,.0f}" for case in lanes] for name in ("steps_per_second", "gap"))
-    assert not missing("studies/cartpole.md", *rows)
+    assert not missing("studies/cartpole-evidence.md", *rows)
+    ten = [f"{found[each]['microseconds_per_step']:.0f} s" for each in (("fbo", 10), ("smooth-fbo", 10))]
+    assert not missing("studies/cartpole.md", "take {} with FBO and {} with SmoothFBO".format(*ten))
     assert not missing(
         PAGE,
         f"{speeds[0]} with one lane, {speeds[1]} with ten, {speeds[2]} with a hundred, {speeds[3]} with a thousand",
@@ -120,7 +122,7 @@ def test_two_cores():
     speeds = [case["steps_per_second"] for case in stored("cartpole")["cases"]]
     one, two = (f"{min(each):,.0f} to {max(each):,.0f}" for each in speeds)
     line = with_range(ratio("cartpole", "a step with w = 1,000"), 3)
-    assert not missing("studies/cartpole.md", f"FBO {one} steps per second", two, line)
+    assert not missing("studies/cartpole-evidence.md", f"FBO {one} steps per second", two, line)
 
 
 def test_the_recommended_method_on_the_regression():

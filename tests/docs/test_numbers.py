@@ -92,7 +92,7 @@ def test_what_the_readme_says_of_the_arena():
     result = stored("arena_full")
     tied = [row for row in result["untuned"] if row["to_best_tuned"]["low"] <= 1]
     words = " ".join((DOCS.parent / "README.md").read_text().split())
-    assert f"where {len(result['standings'])} online bilevel methods meet" in words
+    assert f"compares {len(result['standings'])} online bilevel methods" in words
     assert f"on {len(tied)} of {len(result['untuned'])} problems" in words
 
 
@@ -130,7 +130,7 @@ def test_the_arenas_map():
 
 def test_the_votes_of_cartpole():
     """Mean, interval (cut at the largest return) and minimum of every row, and of the newest networks."""
-    lanes, page = pd.read_csv(DOCS / "results" / "cartpole_vote_lanes.csv"), text_of("studies/cartpole.md")
+    lanes, page = pd.read_csv(DOCS / "results" / "cartpole_vote_lanes.csv"), text_of("studies/cartpole-evidence.md")
     for (method, environment), each in lanes.groupby(["method", "environment"]):
         cells = []
         for name, digits in (("final_return", 1), ("newest_return", 0)):

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from browser import check_study_page, needs_browser
 from toy_study import Kill, execute, same_results, stop_after, toy
 
 from smoothfbo import cli
@@ -87,6 +88,11 @@ def test_reports_are_rebuilt_from_stored_files_and_compare_runs(uninterrupted, t
     page = (tmp_path / "both" / "report.html").read_text()
     assert "two: SmoothFBO" in page
     assert capsys.readouterr().err == ""
+
+
+@needs_browser
+def test_the_regressions_page_works_in_a_browser(uninterrupted, tmp_path):
+    check_study_page(uninterrupted / "report.html", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,11 @@ def test_lanes_of_one_program_on_two_cores():
 
 
 def test_the_paper_by_nine_processes_on_one_gpu():
-    """k from the run of 162 million steps by nine programs of 36 lanes, 299 s (docs/studies/cartpole.md).
+    """k from the run of 162 million steps by nine programs of 36 lanes, 299 s (docs/studies/cartpole-evidence.md).
 
     Both runs, and p and q on the page, are of the program before passes through networks became single kernels.
     """
-    assert not missing("studies/cartpole.md", "nine programs of 36 lanes", "did 162 million steps in 299 s")
+    assert not missing("studies/cartpole-evidence.md", "nine programs of 36 lanes", "did 162 million steps in 299 s")
     before, page, steps, programs = 30.0, 11.0, 500_000, 9
     device = Device(launch=110.8e-6, lane=1.249e-6)
     busy = (299 - before - page) / steps / programs - 36 * device.lane

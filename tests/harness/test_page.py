@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from browser import HOSTILE, look_at, needs_browser
+from browser import HOSTILE, look_at, needs_browser, printed_pages
 
 from smoothfbo.harness.charts import Chart, HeatMap, Series, as_plotly
 from smoothfbo.harness.page import BAD, GOOD, Page, Section, Table, Verdict, write_page
@@ -87,3 +87,12 @@ def test_the_page_works_in_a_browser(tmp_path, size, dark):
     assert (background < 60 < 200 < ink) if dark else (ink < 60 < 200 < background)
     values = [text.split() for text in (seen["rising"], seen["falling"])]
     assert values == [["9.0", "10.0", "100.0"], ["100.0", "10.0", "9.0"]]
+
+
+@needs_browser
+@pytest.mark.usefixtures("no_figures")
+def test_folds_are_open_on_paper(tmp_path):
+    path = tmp_path / "page.html"
+    long = Table("long", "", ("name", "value"), [(f"row {index}", float(index)) for index in range(400)])
+    write_page(path, page(sections=[Section("Folded", parts=[long], folded=True)]))
+    assert printed_pages(path, tmp_path) >= 6  # the lead fills one

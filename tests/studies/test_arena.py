@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
+from browser import check_study_page, needs_browser
 from scipy import stats
 from toy_study import Kill, stop_after
 
@@ -438,6 +439,12 @@ def test_the_page_and_the_table_name_every_method(complete):
     assert table.row_count == 3
     assert sentence.count("best or tied with the best on") == 1
     assert (complete / "figures" / "leaderboard.png").stat().st_size > 5_000
+
+
+@needs_browser
+@pytest.mark.usefixtures("no_figures")
+def test_the_page_works_in_a_browser(complete, tmp_path):
+    check_study_page(report.build(complete), tmp_path)
 
 
 def test_a_best_rank_that_is_shared_is_said_to_be():

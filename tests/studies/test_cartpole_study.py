@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from browser import check_study_page, needs_browser
 from PIL import Image
 from scipy import stats
 from toy_study import execute
@@ -255,6 +256,13 @@ def test_a_study_whose_lanes_are_all_frozen_has_its_page(tmp_path):
     change(tmp_path, "lanes", lambda table: table.assign(proxy=np.nan, raw=np.nan, frozen=1.0))
     assert cli.main(["report", str(tmp_path)]) == 0
     assert ">2 of 2<" in (tmp_path / "report.html").read_text()  # frozen lanes
+
+
+@needs_browser
+@pytest.mark.usefixtures("no_figures")
+def test_the_page_works_in_a_browser(tmp_path):
+    write_run(tmp_path, "smooth-fbo", [[1, 2, 3], [4, 5, 6]])
+    check_study_page(report.build(tmp_path), tmp_path, "400,800")
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
+from browser import check_study_page, needs_browser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -79,7 +80,8 @@ def test_theory_writes_checks_metrics_and_figures(finished):
     assert len(lanes) == (6 * 2 + 1) * 2 * 24  # (problems × windows + replayed estimates) × steps × lanes
     assert lanes.groupby(["problem", "drift", "window", "step"])["regret"].nunique().min() == 24
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        "bound.png", "decomposition.png", "growth.png", "growth_bias.png", "trade_off.png"
+        "bound.png", "decomposition.png", "growth.png", "growth_bias.png", "trade_off.png",
+        "share_of_bound.png", "regret_over_horizons.png"
     }  # fmt: skip
     assert not list(folder.glob(".*"))
     config = json.loads((folder / "config.json").read_text())
@@ -87,6 +89,54 @@ def test_theory_writes_checks_metrics_and_figures(finished):
     assert config["command"].startswith("smoothfbo theory --lanes 24 --rounds 40")
     assert "jax" in config["versions"]
     assert "theorem (oracle)" in printed
+
+
+def test_the_page_opens_with_a_sentence_a_chart_and_a_row_per_theorem(finished):
+    page = (finished[1] / "report.html").read_text().split("<script")[0]
+    lead, folded = page.split("<details>", 1)
+    places = [lead.index(part) for part in ("comparisons with a verdict hold", 'id="chart-0"', ">What holds<")]
+    assert places == sorted(places)
+    assert "<img" not in lead  # pictures of many panels are folded away
+    assert folded.count("<img") == 5
+    checks = json.loads((finished[1] / "summary.json").read_text())["checks"]
+    rows = report.group_table(checks).rows
+    assert len(rows) == len(report.GROUPS) < 20
+    counts = [[int(word.replace(",", "")) for word in verdict.text.split(" of ")] for _, verdict, _, _ in rows]
+    judged = [check for check in checks if check["holds"] is not None]
+    assert sum(number for _, number in counts) == len(judged)
+    assert sum(number for number, _ in counts) == sum(check["holds"] for check in judged)
+    assert sum(unjudged or 0 for _, _, unjudged, _ in rows) == len(checks) - len(judged)
+    worst = {title: ratio for title, _, _, ratio in rows}
+    assert worst["Theorem 4.4 (oracle)"] == max(
+        check["ratio"] for check in checks if check["name"].startswith("theorem (oracle)")
+    )
+    assert worst["Growth of the regret, replayed windows (ours)"] is None  # slopes are no ratios
+
+
+@needs_browser
+def test_the_page_works_in_a_browser(finished, tmp_path):
+    check_study_page(finished[1] / "report.html", tmp_path, "400,800", dark=True)
+
+
+def test_a_failure_shows_in_the_row_of_its_theorem():
+    def check(holds, ratio):
+        return {"name": "proxy: …", "problem": "oracle", "holds": holds, "ratio": ratio}
+
+    ((title, verdict, unjudged, ratio),) = report.group_table(
+        [check(True, 0.5), check(False, 2.0), check(None, 9.0)]
+    ).rows
+    assert (title, verdict.text, verdict.kind, unjudged, ratio) == ("Proxy bound", "1 of 2", "bad", 1, 2.0)
+
+
+def test_the_lead_chart_shows_the_largest_share_of_the_bound():
+    """Of two drifts and two lanes, over one window."""
+    frame = pd.DataFrame({
+        "problem": "oracle", "window": 4, "step": 1.0, "drift": [0.0, 0.0, 0.1, 0.1],
+        "regret": [1.0, 3.0, 4.0, 8.0], "bound": [10.0, 10.0, 5.0, 15.0],
+    })  # fmt: skip
+    line, limit = charts.share_of_bound(frame).series
+    np.testing.assert_allclose(line.y, [0.6])
+    assert list(limit.y) == [1.0]
 
 
 def test_a_statement_that_fails_is_named_and_changes_the_exit_status(finished, tmp_path, capsys, monkeypatch):

@@ -9,12 +9,66 @@ import numpy as np
 import pandas as pd
 
 from smoothfbo.harness import store
+from smoothfbo.harness.charts import PALETTE, Chart, Series
+from smoothfbo.harness.statistics import Frame, bands
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 COLOURS = {"noise": "#0072b2", "tracking": "#d55e00", "bias": "#cc79a7", "error": "#222222", "regret": "#009e73"}
+
+ONE_WINDOW = "functional, replayed"  # a problem that is run at one window only: there is no line over windows
+
+
+def share_of_bound(lanes: Frame) -> Chart:
+    """The picture to look at first: how much of the theorem's bound the measured regret uses; one line per problem."""
+    setting = ["problem", "window", "drift", "step"]
+    lanes = lanes[lanes["problem"] != ONE_WINDOW]
+    shares = lanes["regret"] / lanes.groupby(setting)["bound"].transform("mean")
+    means = shares.groupby([lanes[name] for name in setting]).mean()
+    worst = pd.DataFrame(means.groupby(["problem", "window"]).idxmax().tolist(), columns=setting)
+    shown = lanes.assign(share=shares).merge(worst)
+    lines = []
+    for problem, colour in zip(shown["problem"].unique(), PALETTE, strict=False):
+        band = bands(shown[shown["problem"] == problem], "window", "share")
+        lines.append(Series(problem, band.index, band["mean"], band["low"], band["high"], colour, markers=True))
+    windows = sorted(shown["window"].unique())
+    lines.append(Series("the bound", windows, np.ones(len(windows)), colour="#000000", dashed=True))
+    return Chart(
+        "share_of_bound",
+        "How much of its bound the regret uses",
+        "Measured E BLR_w(T) over the theorem's right side; the theorem says: at most 1. Of all drifts and steps, the "
+        "one with the largest share is shown; mean and 95 % interval over lanes. One line per problem.",
+        "window w",
+        "regret / bound",
+        lines,
+        log_x=True,
+        log_y=True,
+    )
+
+
+def regret_over_horizons(growth: Frame, slopes: list[dict[str, Any]]) -> Chart:
+    """Where the variation grows like log T: which steps and smoothings make the regret per round fall."""
+    exponents = sorted(growth["exponent"].unique())
+    exponent = exponents[len(exponents) // 2]
+    lines = []
+    for (smoothing, step, _, _), colour in zip(CURVES, ("#0072b2", "#d55e00", "#009e73"), strict=True):
+        place = {"drift": "log T", "step": step, "smoothing": smoothing, "exponent": exponent, "bias": "none"}
+        band = bands(_at(growth, place), "rounds", "regret_per_round")
+        name = f"{smoothing}, α = {step}: slope {_slope(slopes, place, 'slope'):+.2f}"
+        lines.append(Series(name, band.index, band["mean"], band["low"], band["high"], colour, markers=True))
+    return Chart(
+        "regret_over_horizons",
+        f"Regret per round over the horizon, V₁ ~ log T, w = T^{exponent:g}",
+        "The regret is sublinear where the line falls. Slopes are those of the larger half of the horizons; mean and "
+        "95 % interval over lanes.",
+        "rounds T",
+        "BLR_w(T) / T",
+        lines,
+        log_x=True,
+        log_y=True,
+    )
 
 
 def draw(folder: Path) -> list[Path]:
@@ -51,7 +105,7 @@ def _band(axis: Axes, groups: Any, column: str, colour: str, label: str, style: 
 
 def _bound(lanes: Any) -> Any:
     """Measured regret and the theorem's right side, over windows; a row per problem, a column per drift."""
-    lanes = lanes[lanes["problem"] != "functional, replayed"]  # at one window only
+    lanes = lanes[lanes["problem"] != ONE_WINDOW]
     problems, drifts = list(lanes["problem"].unique()), sorted(lanes["drift"].unique())
     figure, axes = plt.subplots(
         len(problems), len(drifts), figsize=(4 * len(drifts), 3 * len(problems)), sharex=True, sharey="row",

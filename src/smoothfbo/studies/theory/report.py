@@ -10,7 +10,28 @@ from smoothfbo.harness import store
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Picture, Section, Verdict, repeat_section, write_page
 from smoothfbo.harness.page import Table as PageTable
 from smoothfbo.harness.study import Outcome
-from smoothfbo.studies.theory.charts import draw
+from smoothfbo.studies.theory.charts import draw, regret_over_horizons, share_of_bound
+
+# The rows of the page's first table: a name, and how the names of its comparisons begin.
+GROUPS = {
+    "Decomposition (Lemma 5.1)": ("decomposition:",),
+    "Error of the smoothed oracle (Lemma 4.2)": ("error lemma (oracle)",),
+    "Error of the smoothed estimate (Lemma 5.2)": ("error lemma (estimated)",),
+    "Theorem 4.4 (oracle)": ("theorem (oracle)",),
+    "Theorem 5.3 (estimates)": ("theorem (estimated)",),
+    "Telescoping lemma": ("telescoping lemma:",),
+    "Descent": ("descent:",),
+    "Movement bound": ("movement bound:",),
+    "Proxy bound": ("proxy:",),
+    "Gradient norm and projection lemmas": ("gradient norm lemma:", "projection lemma:"),
+    "Bias lemma": ("bias lemma",),
+    "Variance lemma": ("variance lemma",),
+    "Linear reduction (Lemma 5.5)": ("linear reduction", "historical-point premise"),
+    "Corollary: variance against tracking": ("corollary:",),
+    "Growth of the regret, stored windows": ("sublinear", "counter-example", "a bias that stays", "no claim: V₁"),
+    "Growth of the regret, replayed windows (ours)": ("replayed,", "no claim: replayed"),
+    "Bounds for replayed windows (ours)": ("replay:", "replay,", "theorem (replayed)", "measured: E BLR, replayed"),
+}
 
 
 def statement_table(checks: list[dict[str, Any]]) -> Table:
@@ -77,6 +98,7 @@ def outcome(folder: Path) -> Outcome:
 def build(folder: Path) -> Path:
     """All figures, and the page; returns the page's path."""
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
+    lanes, growth = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "growth"))
     captions = {
         "bound": ("Measured regret and the theorem's bound", "Over windows; a row per problem, a column per drift."),
         "trade_off": ("Variance falls with the window, tracking grows", "Their sum has a best window."),
@@ -87,22 +109,24 @@ def build(folder: Path) -> Path:
         "growth_bias": ("The same with a bias that falls and with one that stays", "Smoothing does not remove a bias."),
         "decomposition": ("The terms of one run's error over time", "Error = noise + bias + tracking, exactly."),
     }
-    first, *others = (Picture(*captions[path.stem], path) for path in draw(folder))
     checks, settings = summary["checks"], config["config"]
-    decided = [check for check in checks if check["holds"] is not None]
-    held = sum(check["holds"] for check in decided)
     page = folder / "report.html"
     write_page(
         page,
         Page(
             title="The paper's statements, measured",
-            result=f"{held:,} of {len(decided):,} comparisons with a verdict hold; {len(checks) - len(decided):,} "
-            "are shown without a verdict, because the paper gives no constant or claims nothing there.",
+            result=result(checks),
             setting=f"{settings['lanes']} lanes of {settings['rounds']} rounds in every setting; windows "
             f"{', '.join(map(str, settings['windows']))}; drifts {', '.join(map(str, settings['drifts']))}.",
-            lead=[first, verdict_table(checks)],
+            lead=[share_of_bound(lanes), group_table(checks)],
             sections=[
-                Section("Figures", parts=others),
+                Section("Is the regret sublinear?", parts=[regret_over_horizons(growth, summary["growth_slopes"])]),
+                Section(
+                    "Every problem, drift and step",
+                    parts=[Picture(*captions[path.stem], path) for path in draw(folder)],
+                    folded=True,
+                ),
+                Section("Every statement", parts=[verdict_table(checks)], folded=True),
                 Section("Every comparison", parts=[checks_table(checks)], folded=True),
                 repeat_section(config),
             ],
@@ -111,22 +135,65 @@ def build(folder: Path) -> Path:
     return page
 
 
+def result(checks: list[dict[str, Any]]) -> str:
+    """One sentence: how many comparisons hold."""
+    decided = [check for check in checks if check["holds"] is not None]
+    held = sum(check["holds"] for check in decided)
+    count = f"All {held:,}" if held == len(decided) else f"{held:,} of {len(decided):,}"
+    return (
+        f"{count} comparisons with a verdict hold; {len(checks) - len(decided):,} have no verdict, because the paper "
+        "gives no constant or claims nothing there."
+    )
+
+
+def group_of(check: dict[str, Any]) -> str:
+    """The lemma or theorem that a comparison belongs to."""
+    return next((title for title, starts in GROUPS.items() if check["name"].startswith(starts)), "Others")
+
+
+def group_table(checks: list[dict[str, Any]]) -> PageTable:
+    """One row per lemma or theorem: how many comparisons were judged and hold, and the worst of them."""
+    groups: dict[str, list[dict[str, Any]]] = {title: [] for title in (*GROUPS, "Others")}
+    for check in checks:
+        groups[group_of(check)].append(check)
+    rows = [
+        (title, _verdict(same), sum(check["holds"] is None for check in same) or None, _worst_ratio(same))
+        for title, same in groups.items()
+        if same
+    ]
+    return PageTable(
+        "What holds",
+        "How many of the judged comparisons hold, and the largest ratio of a left side to its right side among them. "
+        "An inequality holds up to a ratio of 1; means over lanes may exceed it by three standard errors. Slopes have "
+        "no ratio. Single statements and comparisons are further below.",
+        ("statement", "holds in", "no verdict", "worst ratio"),
+        rows,
+    )
+
+
+def _verdict(checks: list[dict[str, Any]]) -> Verdict:
+    decided = [check for check in checks if check["holds"] is not None]
+    held = sum(check["holds"] for check in decided)
+    kind = OPEN if not decided else GOOD if held == len(decided) else BAD
+    return Verdict(f"{held:,} of {len(decided):,}" if decided else "no verdict", kind)
+
+
+def _worst_ratio(checks: list[dict[str, Any]]) -> float | None:
+    """Of the comparisons that were judged, or of all where none was; slopes of the growth are no ratios."""
+    checks = [check for check in checks if check["ratio"] is not None and check["problem"] != "growth"]
+    judged = [check for check in checks if check["holds"] is not None]
+    return max((check["ratio"] for check in judged or checks), default=None)
+
+
 def verdict_table(checks: list[dict[str, Any]]) -> PageTable:
     """One row per statement: in how many settings it holds, and how tight it is."""
-    rows = []
-    for name in dict.fromkeys(check["name"] for check in checks):
-        same = [check for check in checks if check["name"] == name]
-        decided = [check for check in same if check["holds"] is not None]
-        held = sum(check["holds"] for check in decided)
-        kind = OPEN if not decided else GOOD if held == len(decided) else BAD
-        verdict = Verdict(f"{held} of {len(decided)}" if decided else "no verdict", kind)
-        tightest = max((check["ratio"] for check in same if check["ratio"] is not None), default=None)
-        rows.append((name, verdict, tightest))
+    names = dict.fromkeys(check["name"] for check in checks)
+    statements = {name: [check for check in checks if check["name"] == name] for name in names}
     return PageTable(
         "Statements",
         "In how many settings each holds, and the largest ratio of its left side to its right side.",
-        ("statement", "holds in", "tightest ratio"),
-        rows,
+        ("statement", "holds in", "worst ratio"),
+        [(name, _verdict(same), _worst_ratio(same)) for name, same in statements.items()],
     )
 
 
