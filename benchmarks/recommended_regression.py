@@ -40,7 +40,7 @@ def excesses(method: str, weighting: Any, drift: str) -> np.ndarray:
     from smoothfbo.testbeds import DriftingRegression
 
     def lane(rate: Any, seed: Any) -> Any:
-        testbed = DriftingRegression(jax.random.key(seed), drift, weighting=weighting, seed=seed)
+        testbed = DriftingRegression(drift, weighting=weighting, seed=seed, key=jax.random.key(seed))
         source = RoundNumbers() if method == "exact" else testbed.source()
         _, outer = sf.run(
             algorithm(testbed, method, rate), source, testbed.initial(), rounds=ROUNDS, key=jax.random.key(seed + 1),

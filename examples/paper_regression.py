@@ -42,7 +42,7 @@ def algorithm(testbed: DriftingRegression, window: int) -> sf.Online:
 
 def measure(window: int, rounds: int, keys: jax.Array) -> dict[str, np.ndarray]:
     """Runs all seeds as lanes of one program; every array has axes (seed, round)."""
-    testbed = DriftingRegression(jax.random.key(0), Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS)
+    testbed = DriftingRegression(Sinusoidal(amplitude=2.0, frequency=0.05), lags=LAGS, key=jax.random.key(0))
 
     def record(state: sf.State, info: sf.Info) -> dict[str, jax.Array]:
         objective, exact = jax.value_and_grad(testbed.objective, argnums=1)(info.round, info.outer)

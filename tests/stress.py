@@ -23,7 +23,7 @@ def orthogonal_mlp(key):
     weights = [make(k, layer.weight.shape) for k, layer in zip(keys, mlp.layers)]
     return eqx.tree_at(lambda m: [layer.weight for layer in m.layers], mlp, weights)
 
-stream = DriftingRegression(jax.random.key(0), Sinusoidal())
+testbed = DriftingRegression(Sinusoidal(), key=jax.random.key(0))
 network = sf.Network(orthogonal_mlp, optax.adam(1e-3), 5, batch_size=32)
 linear = sf.Linear(lambda x: x, prediction=jnp.zeros(1), ridge=1e-2, bias=True)
 estimators = [
@@ -49,7 +49,7 @@ def same_samples(round, key):
     samples = sf.Samples(jax.random.normal(key, (32, 5)), jax.random.normal(key, (32, 1)))
     return sf.Data(samples, samples)
 
-settings = [(stream.problem(), estimator, stream.source()) for estimator in estimators]
+settings = [(testbed.problem(), estimator, testbed.source()) for estimator in estimators]
 settings.append((paired, sf.Functional(network, sf.PointwiseAdjoint()), same_samples))
 settings.append((None, sf.Oracle(lambda outer, data, key: outer + jax.random.normal(key, outer.shape)), lambda t, k: t))
 for problem, estimator, source in settings:

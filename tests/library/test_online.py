@@ -21,7 +21,7 @@ PROJECT = optax.projections.projection_non_negative
 
 @functools.cache
 def regression():
-    return DriftingRegression(jax.random.key(5), Sinusoidal(), inputs=2, lags=4, batch=8)
+    return DriftingRegression(Sinusoidal(), inputs=2, lags=4, batch=8, key=jax.random.key(5))
 
 
 def network(steps=2):
@@ -171,7 +171,7 @@ def test_numeric_hyper_parameters_can_be_vmapped(key):
 
     def lane(outer_rate, inner_rate, window, mix, ridge, frequency, noise):
         testbed = DriftingRegression(
-            jax.random.key(5), Sinusoidal(frequency=frequency), inputs=2, lags=4, batch=8, noise=noise
+            Sinusoidal(frequency=frequency), inputs=2, lags=4, batch=8, noise=noise, key=jax.random.key(5)
         )
         inner = sf.Network(lambda key: eqx.nn.MLP(2, 1, 6, 1, jnp.tanh, key=key), optax.sgd(inner_rate), 2)
         adjoint = sf.Linear(lambda x: x, ridge=ridge)

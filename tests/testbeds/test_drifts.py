@@ -37,11 +37,11 @@ def test_levels_and_ways_of_named_drifts():
     key = jax.random.key(0)
     for kind in KINDS:
         place = path(as_drift(kind, 40.0, 3), np.arange(50))
-        level = path(DriftingRegression(key, kind, period=40.0, amplitude=1.5, seed=3, lags=2).drift, np.arange(50))
+        level = path(DriftingRegression(kind, period=40.0, amplitude=1.5, seed=3, lags=2, key=key).drift, np.arange(50))
         np.testing.assert_allclose(level, 1.5 * np.sin(2 * np.pi * place), rtol=1e-9, atol=1e-9)
         centres = path(DriftingCosine(2, drift=kind, period=40.0, seed=3).centre, np.arange(50))
         np.testing.assert_allclose(centres - np.arange(2), 2 * np.pi * np.outer(place, [1, -1]), rtol=1e-9, atol=1e-9)
-    paper = DriftingRegression(key, lags=2).drift
+    paper = DriftingRegression(lags=2, key=key).drift
     np.testing.assert_allclose(path(paper), path(Sinusoidal(2.0, 0.05)), rtol=1e-9, atol=1e-12)
     steady = DriftingCosine(2, drift="smooth", period=2 * np.pi / 0.02)
     np.testing.assert_allclose(*(path(each.centre, np.arange(50)) for each in (steady, DriftingCosine(2))), rtol=1e-9)

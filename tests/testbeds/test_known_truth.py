@@ -14,7 +14,7 @@ OUTER = np.array([1.0, 0.6, 0.3, 0.8])
 
 
 def make(seed, frequency=0.05, **options):
-    return Compiled(DriftingRegression(jax.random.key(seed), Sinusoidal(frequency=frequency), **options))
+    return Compiled(DriftingRegression(Sinusoidal(frequency=frequency), **options, key=jax.random.key(seed)))
 
 
 def fine_grid():
@@ -56,7 +56,7 @@ def test_exact_objective_in_more_dimensions_equals_a_large_sample():
 def test_a_scalar_decay_is_the_same_as_its_weights():
     key, rate = jax.random.key(13), 0.7
     per_lag, decay = (
-        Compiled(DriftingRegression(key, Sinusoidal(), inputs=2, lags=4, weighting=weighting))
+        Compiled(DriftingRegression(Sinusoidal(), inputs=2, lags=4, weighting=weighting, key=key))
         for weighting in (regression.per_lag, regression.decay)
     )
     weights = jnp.asarray(np.exp(-rate * np.arange(4)))
@@ -87,7 +87,7 @@ def test_converged_networks_find_the_exact_functional_hypergradient():
     steps = 200
     key_testbed, key_data, key_init, key_fit, key_x = jax.random.split(jax.random.key(0), 5)
     drift = Sinusoidal(amplitude=2.0, frequency=0.3)
-    testbed = Compiled(DriftingRegression(key_testbed, drift, inputs=2, lags=4, batch=500, noise=0.1))
+    testbed = Compiled(DriftingRegression(drift, inputs=2, lags=4, batch=500, noise=0.1, key=key_testbed))
     network = sf.Network(
         lambda key: eqx.nn.MLP(2, 1, 32, 2, jax.nn.gelu, dtype=jnp.float32, key=key),
         optax.adam(optax.cosine_decay_schedule(1e-2, steps)),
@@ -170,7 +170,7 @@ def test_noise_has_the_stated_size():
 
 def test_weights_per_lag_keep_a_sum():
     """Projected onto λ ≥ 0, Σλ ≥ 0.01: no point of that set is nearer. Elsewhere negative weights become 0."""
-    testbed = DriftingRegression(jax.random.key(1), lags=3)
+    testbed = DriftingRegression(lags=3, key=jax.random.key(1))
     share = np.random.default_rng(0).dirichlet(np.ones(3), 20_000)
     for point in ([-0.3, -0.1, -0.2], [0.001, 0.004, -0.5], [-0.2, -0.203, -1.0]):
         got = np.asarray(testbed.project(jnp.asarray(point)))

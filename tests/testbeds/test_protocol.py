@@ -31,7 +31,7 @@ from smoothfbo.testbeds.simplex import smallest_on_simplex
 
 def make_regression(drift=None, **options):
     return DriftingRegression(
-        jax.random.key(1), drift or Sinusoidal(frequency=0.4), inputs=2, lags=4, batch=8, **options
+        drift or Sinusoidal(frequency=0.4), inputs=2, lags=4, batch=8, **options, key=jax.random.key(1)
     )
 
 

@@ -77,6 +77,7 @@ class DriftingRegression(AbstractTestbed):
 
     `weighting` makes the weights of the lags out of the outer variable: `per_lag` (the default) takes it as they are,
     `decay` takes a scalar rate, `log_weights` their logarithms. `width` is that of the network that `inner` trains.
+    `key` draws W and b.
     """
 
     weight: Float[Array, "inputs outputs"]
@@ -90,7 +91,6 @@ class DriftingRegression(AbstractTestbed):
 
     def __init__(
         self,
-        key: PRNGKeyArray,
         drift: str | Drift = "smooth",
         *,
         period: Number = PERIOD,
@@ -103,6 +103,7 @@ class DriftingRegression(AbstractTestbed):
         noise: Number = 0.3,
         weighting: Weighting = per_lag,
         width: int = 32,
+        key: PRNGKeyArray,
     ):
         sizes = {"inputs": inputs, "outputs": outputs, "lags": lags, "batch": batch, "width": width}
         for name, value in sizes.items():

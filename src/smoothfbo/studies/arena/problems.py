@@ -26,8 +26,8 @@ def sources(seed: Any, *, dimension: int, **knobs: Any) -> MovingSources:
 def regression(weighting: Weighting, seed: Any, *, dimension: int, drift: str, **knobs: Any) -> DriftingRegression:
     """The paper's, with fewer lags and samples: its network makes it the dearest problem by far."""
     return DriftingRegression(
-        jax.random.key(seed), drift, inputs=3, lags=dimension, batch=6, width=16, weighting=weighting, seed=seed,
-        **knobs,
+        drift, inputs=3, lags=dimension, batch=6, width=16, weighting=weighting, seed=seed,
+        key=jax.random.key(seed), **knobs,
     )  # fmt: skip
 
 

@@ -66,13 +66,13 @@ def make_testbed(config: RegressionConfig, shape: Shape, numbers: Numbers) -> Dr
         "jumps": lambda: Jumps(numbers.amplitude, config.jump_interval, numbers.seed + jnp.uint32(2**31)),
     }
     return DriftingRegression(
-        _key(numbers, 0),
         drifts[shape.drift](),
         inputs=config.inputs,
         lags=shape.lags,
         batch=shape.batch,
         noise=numbers.noise,
         weighting=WEIGHTINGS[shape.weights],
+        key=_key(numbers, 0),
     )
 
 
