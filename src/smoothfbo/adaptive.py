@@ -130,22 +130,7 @@ def adaptive_steps(
         del others
         if params is None:
             raise ValueError("adaptive_steps needs params: call update(updates, state, params), as Online does.")
-        if not isinstance(candidates, Candidates | None):
-            raise TypeError(
-                f"candidates must be a smoothfbo.Candidates(directions, judge), got a {type(candidates).__name__}."
-            )
-        gradients, judge = ((updates,), updates) if candidates is None else candidates
-        if len(gradients) != planned:
-            raise ValueError(
-                f"adaptive_steps was made for candidates={planned}, but gets {len(gradients)} from the "
-                f"estimator: write adaptive_steps(candidates={len(gradients)}), and nothing around it that does not "
-                "pass them on, such as optax.MultiSteps."
-            )
-        if candidates is not None and not _is_untouched(updates, grad):
-            raise ValueError(
-                "adaptive_steps takes all candidates as the estimator gives them, so nothing may change "
-                "the gradient before it: write adaptive_steps alone, without a chain or a mask."
-            )
+        gradients, judge = _checked(updates, candidates, grad, planned)
         number = state.lengths.dtype
         # A skipped round has gradients of zero; the running means must never see what is not finite.
         usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(judge) > 0)
@@ -168,14 +153,8 @@ def adaptive_steps(
         longest = (CAUTIOUS if cautious else LONGEST) * jnp.maximum(root * state.scale, norm(params)).astype(number)
         lengths = jnp.clip(lengths, SMALLEST * state.scale, longest / root)
 
-        kept = jnp.asarray(memory, number)
-        means = jnp.stack([squared_norm(gradient).astype(number) / _size(gradient) for gradient in gradients])
-        squares = kept * state.squares + (1 - kept) * means
-        correction = 1 - kept ** (age + 1)
-        roots = jnp.sqrt(squares / jnp.where(correction > 0, correction, 1))
-        inverse = jnp.where(roots > 0, 1 / jnp.where(roots > 0, roots, 1), 0)
+        squares, inverse = _inverse_roots(state, gradients, jnp.asarray(memory, number))
         directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
-
         zeros = optax.tree.zeros_like(params)
         move = _combined(lengths, directions)
         shorter = longest / jnp.maximum(norm(move).astype(number), longest)
@@ -189,6 +168,38 @@ def adaptive_steps(
         return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def _checked(updates: PyTree, candidates: Any, grad: PyTree | None, planned: int) -> tuple[tuple[PyTree, ...], PyTree]:
+    """The gradients of a round and their judge, if there are as many as planned and nothing has changed them."""
+    if not isinstance(candidates, Candidates | None):
+        raise TypeError(
+            f"candidates must be a smoothfbo.Candidates(directions, judge), got a {type(candidates).__name__}."
+        )
+    gradients, judge = ((updates,), updates) if candidates is None else candidates
+    if len(gradients) != planned:
+        raise ValueError(
+            f"adaptive_steps was made for candidates={planned}, but gets {len(gradients)} from the "
+            f"estimator: write adaptive_steps(candidates={len(gradients)}), and nothing around it that does not "
+            "pass them on, such as optax.MultiSteps."
+        )
+    if candidates is not None and not _is_untouched(updates, grad):
+        raise ValueError(
+            "adaptive_steps takes all candidates as the estimator gives them, so nothing may change "
+            "the gradient before it: write adaptive_steps alone, without a chain or a mask."
+        )
+    return gradients, judge
+
+
+def _inverse_roots(
+    state: AdaptiveState, gradients: tuple[PyTree, ...], kept: Float[Array, ""]
+) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
+    """The running means of squares with a round more, and 1/rms of each; 0 where a gradient was always 0."""
+    means = jnp.stack([squared_norm(gradient).astype(kept.dtype) / _size(gradient) for gradient in gradients])
+    squares = kept * state.squares + (1 - kept) * means
+    correction = 1 - kept ** (state.rounds.astype(kept.dtype) + 1)
+    roots = jnp.sqrt(squares / jnp.where(correction > 0, correction, 1))
+    return squares, jnp.where(roots > 0, 1 / jnp.where(roots > 0, roots, 1), 0)
 
 
 def _made(state: AdaptiveState, params: PyTree) -> list[PyTree]:
