@@ -576,3 +576,12 @@ def test_tables_and_help_agree():
         assert set(config.problems) <= {problem.name for problem in PROBLEMS}
     assert PRESETS["full"].seeds >= 20
     assert not set(PRESETS["full"].fresh) & set(PRESETS["full"].tuning)
+
+
+def test_a_gap_below_zero_by_rounding_is_none():
+    objective = np.array([[1.0 - 3e-8, 1.0 - 1e-3, 1.0 + 3e-8, np.nan]], np.float32).astype(float)
+    gaps = gaps_of(objective, np.ones((1, 4)))[0]
+    assert gaps[0] == 0
+    np.testing.assert_allclose(gaps[1], -1e-3, rtol=1e-4)  # no rounding: the best answer is wrong, and that is shown
+    assert gaps[2] >= 0
+    assert gaps[3] == np.inf

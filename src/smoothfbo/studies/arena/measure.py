@@ -20,6 +20,7 @@ from smoothfbo.studies.arena.plugins import Failure
 from smoothfbo.studies.arena.program import fresh_programs, programs
 from smoothfbo.studies.arena.references import constants, is_late, smallest
 
+ROUNDING = 1e-6  # of F_t, which is computed in single precision
 DRAWS = 400  # of the bootstrap of a curve
 KEYS = ("problem", "method", *SETTING, "seed")
 
@@ -134,8 +135,14 @@ class Measure:
 
 
 def gaps_of(objective: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """F_t(λ_t) − min F_t; infinite where a lane has diverged, so that F_t is not finite."""
-    return np.where(np.isfinite(objective), objective, np.inf) - least
+    """F_t(λ_t) − min F_t; infinite where a lane has diverged, so that F_t is not finite.
+
+    What is below 0 by rounding is 0: else a lane that plays the best answer has a gap of which no ratio can be made.
+    What is further below shows that the smallest value is not the smallest, and stays.
+    """
+    gaps = np.where(np.isfinite(objective), objective, np.inf) - least
+    is_rounding = np.abs(gaps) <= ROUNDING * np.abs(least)
+    return np.where(is_rounding, np.maximum(gaps, 0), gaps)
 
 
 def headlines(records: dict[str, np.ndarray], gaps: np.ndarray) -> dict[str, np.ndarray]:
