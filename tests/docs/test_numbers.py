@@ -106,6 +106,10 @@ def test_what_the_arena_says_of_repetitions():
         assert f"| {problem} | {' | '.join(cells)} |" in page
     for name, run in runs.items():
         assert run["runs"][name]["command"] in page
+    more = stored("arena_corruption")
+    assert more["runs"]["corruption"]["command"] in page
+    cells = {row["problem"]: ratio_cell(row["to_best_tuned"]) for row in more["untuned"]}
+    assert f"{cells['regression']} and {cells['corruption']} times the best tuned method" in " ".join(page.split())
     assert all(ratio["mean"] < 1 for ratio in found["repeated"].values())  # the smallest gap
     assert all(ratio["low"] <= 1 for ratios in found.values() for ratio in ratios.values())  # best or tied
     assert all(found[name]["support"]["high"] < 1 for name in ("walk", "jumps", "bursts"))  # ahead
