@@ -1,5 +1,6 @@
 """Drifting tables: the page's numbers are those of the stored runs. (Those of the benchmark: test_benchmarks.py.)"""
 
+import json
 import re
 
 from stored_results import DOCS, missing, stored
@@ -45,3 +46,17 @@ def test_the_front_page_says_what_the_page_says():
     assert one
     assert other
     assert one.groups() == other.groups()
+
+
+def test_streams_that_nothing_was_chosen_on():
+    path = DOCS.parent / "benchmarks" / "results" / "stream_unseen.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rows = [
+        f"| {case['table']} | {case['ratio']:.3f} | {case['best'].replace('_', ' ')} | {case['ratio_to_river']:.3f} | "
+        f"{case['river_best']} |"
+        for case in found["cases"]
+    ]
+    _, classes, _, numbers = (f"{line['value']:.3f}" for line in found["ratios"])
+    assert not missing(
+        PAGE, *rows, f"there are {classes} of the mistakes of the best of eight river models", f"numbers {numbers} of"
+    )
