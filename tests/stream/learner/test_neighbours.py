@@ -9,6 +9,7 @@ from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.neighbours import class_shares, column_weights
 from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.state import with_more_outputs
 from smoothfbo.stream.rows import Rows
 
 SPEC = Specification(features=3, outputs=2, is_classification=True, block=8, rates=8, lags=(2, 3))
@@ -127,3 +128,23 @@ def test_classes_that_no_plane_divides_are_learnt():
     mistakes = dict(zip(NAMES, (found != y[400:]).mean(axis=1), strict=True))
     assert mistakes["neighbours"] < 0.15
     assert mistakes["smoothfbo"] < 0.15 < 0.25 < mistakes["all_past"]
+
+
+def test_calibrations_keep_their_places_when_a_third_class_comes():
+    """What was learnt of the nearest rows' shares is theirs afterwards, and not that of another predictor."""
+    two, three = Specification(**{**vars(SPEC), "outputs": 1}), SPEC
+    x, y = table(8 * 6)
+    learner = Learner(two)
+    learner.process(Rows(x, np.minimum(y, 1), np.r_[np.nan, np.minimum(y, 1)[:-1]]))
+    before = learner.state.calibration.losses
+    rounds = Rounds(three)
+    fresh = rounds.init()
+    after = with_more_outputs(learner.state, fresh).calibration.losses
+    np.testing.assert_array_equal(after, [*before, 0.0])
+    experts = jnp.asarray(np.random.default_rng(0).normal(size=(len(three.expert_names), 8, 2)))
+    mixed = jax.jit(rounds.mixture.mix)(fresh, Rows(x[:8], y[:8], y[:8]), experts, jnp.ones(8))
+    first, *near, mean, last = mixed.outputs
+    names = ("neighbours", "weighted_neighbours")
+    np.testing.assert_array_equal(near, [experts[three.expert_names.index(name)] for name in names])
+    np.testing.assert_allclose(mean, (first + near[0] + near[1]) / 3)
+    np.testing.assert_array_equal(last, experts[0])

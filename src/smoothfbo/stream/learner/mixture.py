@@ -28,9 +28,9 @@ from smoothfbo.stream.rows import Rows
 class Recommended(NamedTuple):
     """What the mixture says of every row of a block.
 
-    - `outputs`: of which probabilities are made. For classes they are those of the mixture; where classes may hide one
-      another, of the learned memory, too, which is linear; of both experts that look at the nearest rows, which have no
-      part in the mixture; and the mean of these two and the mixture.
+    - `outputs`: of which probabilities are made. For classes they are those of the mixture; of both experts that look
+      at the nearest rows, which have no part in the mixture; the mean of these three; and, where classes may hide one
+      another, those of the learned memory, which is linear.
     - `aggregate`: the state of its weights after the block is known. With a delay it is too early for that:
     - `advice`: what the parts of the mixture say is then kept.
     """
@@ -92,10 +92,12 @@ class Mixture:
             advice = None
         origin, unit = self.views.first_units_of_target(state)
         outputs = (mixed if is_single else mixed[:, 1:]) * unit + origin
-        parts = [outputs] if is_single else [outputs, experts[0]]
+        parts = [outputs]
         if self.spec.is_classification:
             near = [experts[i] for i in self._near]
             parts += [*near, sum(near, outputs) / (1 + len(near))]
+        # Last: with the third class it joins the others, whose calibrations then stay in their places.
+        parts += [] if is_single else [experts[0]]
         return Recommended(jnp.stack(parts), after, advice)
 
     def judge(
