@@ -2,8 +2,14 @@
 
 Each mutation is (file, old text, new text, test files that must notice). The library is copied to a temporary folder,
 which is put before the installed one on the path; the working tree is never touched.
+
+    python tests/mutants.py                             all of them, as many at a time as there are cores
+    python tests/mutants.py online.py --jobs 1          those of one file, one at a time
+    python tests/mutants.py --part 2/4                  the second of four shares, for several machines
+    python tests/mutants.py --check                     only whether every mutation fits the code (also done first)
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -493,14 +499,24 @@ MUTATIONS = [
 ]  # fmt: skip
 
 
+def misfits(mutations: list[tuple[str, str, str, str]]) -> list[str]:
+    """What is wrong with these mutations: text that is not there exactly once, no change, a file that does not exist."""
+    problems = []
+    for file, old, new, tests in mutations:
+        source = ROOT / "src" / "smoothfbo" / file
+        count = source.read_text().count(old) if source.exists() else 0
+        problems += [f"{file} must contain this text once, found {count} times: {old}"] if count != 1 else []
+        problems += [f"{file}: this mutation changes nothing: {old}"] if old == new else []
+        problems += [f"{file}: no tests/{each}" for each in tests.split() if not (ROOT / "tests" / each).exists()]
+    return problems
+
+
 def survives(file: str, old: str, new: str, tests: str) -> bool:
+    """Whether no test notices the library with `new` in place of `old`."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "smoothfbo"
         shutil.copytree(ROOT / "src" / "smoothfbo", copy)
-        source = (copy / file).read_text()
-        if source.count(old) != 1:
-            sys.exit(f"{file} must contain this text once, found {source.count(old)} times: {old}")
-        (copy / file).write_text(source.replace(old, new))
+        (copy / file).write_text((copy / file).read_text().replace(old, new))
         files = [str(ROOT / "tests" / each) for each in tests.split()]
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
         path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -509,18 +525,41 @@ def survives(file: str, old: str, new: str, tests: str) -> bool:
         return result.returncode == 0
 
 
+def share(text: str) -> tuple[int, int]:
+    """2/4 is the second of four shares."""
+    part, parts = map(int, text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(text)
+    return part, parts
+
+
 def main() -> None:
-    """All mutations, or those of the files named on the command line; as many at a time as there are cores."""
-    chosen = [mutation for mutation in MUTATIONS if len(sys.argv) == 1 or mutation[0] in sys.argv[1:]]
+    parser = argparse.ArgumentParser(description="Breaks the library on purpose and shows that a test fails each time.")
+    parser.add_argument("files", nargs="*", help="only mutations of these files, such as online.py")
+    parser.add_argument("--part", type=share, default=(1, 1), help="only one share of them, such as 2/4")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time (as many as cores)")
+    parser.add_argument("--check", action="store_true", help="only see whether every mutation fits the code")
+    options = parser.parse_args()
+    if problems := misfits(MUTATIONS):
+        sys.exit("\n".join(problems))
+    if unknown := set(options.files) - {file for file, *_ in MUTATIONS}:
+        sys.exit(f"no mutations of {', '.join(sorted(unknown))}")
+    part, parts = options.part
+    chosen = [each for each in MUTATIONS if not options.files or each[0] in options.files][part - 1 :: parts]
+    if options.check:
+        print(f"all {len(MUTATIONS)} mutations fit the code")
+        return
     survivors = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(options.jobs) as pool:
         verdicts = pool.map(lambda each: survives(*each), chosen)
         for number, (mutation, alive) in enumerate(zip(chosen, verdicts, strict=True), 1):
             survivors += [mutation] if alive else []
             verdict = "SURVIVED" if alive else "caught  "
             print(f"{number:3d}/{len(chosen)} {verdict} {mutation[0]}: {mutation[2][:70]!r}", flush=True)
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutations were caught")
     if survivors:
-        sys.exit(f"{len(survivors)} mutations were not noticed by any test")
+        lines = [f"{file}: {old!r} -> {new!r} ({tests})" for file, old, new, tests in survivors]
+        sys.exit("\n".join(["no test noticed:", *lines]))
 
 
 if __name__ == "__main__":
