@@ -92,7 +92,7 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
 
     from smoothfbo import online
     from smoothfbo.harness.lanes import SpreadProgram
-    from smoothfbo.harness.methods import find
+    from smoothfbo.studies.cartpole.methods import find
     from smoothfbo.studies.cartpole.program import learner, programs, record, replay
 
     config = replace(CONFIG, methods=(method,), seeds=lanes, window=(window,))

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import smoothfbo as sf
-from smoothfbo.harness.methods import find
 from smoothfbo.studies.cartpole import evaluation, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
+from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import inner_parameters
 
 DISCOUNT, TEMPERATURE = 0.9, 0.3

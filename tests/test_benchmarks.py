@@ -11,10 +11,10 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
 from benchmarks import hypergradients, ridge, stream_page, study
-from smoothfbo.harness.methods import find
 from smoothfbo.online import start
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
+from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import inner_parameters
 
 CONFIG = CartPoleConfig(

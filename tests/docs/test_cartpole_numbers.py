@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 from stored_results import DOCS, RESULTS, missing, row, stored
 
-from smoothfbo.harness.methods import find
 from smoothfbo.harness.statistics import bootstrap, probability_of_improvement
+from smoothfbo.studies.cartpole.methods import find
 
 PAGE, EVIDENCE = "studies/cartpole.md", "studies/cartpole-evidence.md"
 LARGEST = 500

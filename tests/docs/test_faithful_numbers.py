@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from stored_results import RESULTS, missing, row, stored
 
-from smoothfbo.harness.methods import find
 from smoothfbo.harness.statistics import bootstrap
+from smoothfbo.studies.cartpole.methods import find
 
 PAGE, EVIDENCE = "studies/cartpole.md", "studies/cartpole-evidence.md"
 LARGEST = 500

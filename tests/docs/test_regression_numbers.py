@@ -3,7 +3,7 @@
 import pytest
 from stored_results import missing, row, stored
 
-from smoothfbo.harness.methods import find
+from smoothfbo.studies.regression.methods import find
 
 PAGE = "studies/regression.md"
 FILES = {"per-lag": "regression_paper", "decay": "regression_decay", "log": "regression_log"}

@@ -10,10 +10,10 @@ import numpy as np
 from cartpole_reference import compiled, newest, whole_run
 
 from smoothfbo.environments.cartpole import CartPole
-from smoothfbo.harness.methods import find
 from smoothfbo.studies.cartpole import evaluation, report, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
+from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import inner_parameters
 
 

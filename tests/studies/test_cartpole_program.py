@@ -12,10 +12,10 @@ from probe import Probe
 
 import smoothfbo as sf
 from smoothfbo.errors import UsageError
-from smoothfbo.harness.methods import find
 from smoothfbo.studies.cartpole import evaluation, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
+from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.presets import FAITHFUL, PRESETS, REMEDIES, STUDIED
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
 

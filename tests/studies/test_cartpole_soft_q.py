@@ -24,9 +24,9 @@ from cartpole_reference import (
 )
 
 import smoothfbo as sf
-from smoothfbo.harness.methods import find
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole import soft_q
+from smoothfbo.studies.cartpole.methods import find
 
 
 def test_networks_and_targets_equal_the_reference():

@@ -23,7 +23,8 @@ from smoothfbo.studies.cartpole import charts as cartpole_charts
 from smoothfbo.studies.cartpole import measure, report
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole import settings as settings_files
-from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, METHODS, CartPoleConfig
+from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN, CartPoleConfig
+from smoothfbo.studies.cartpole.methods import METHODS
 from smoothfbo.studies.cartpole.presets import PRESETS
 
 

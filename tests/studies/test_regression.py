@@ -22,8 +22,9 @@ from smoothfbo.studies.regression import claims as regression_claims
 from smoothfbo.studies.regression import measure as regression_measure
 from smoothfbo.studies.regression import program as regression
 from smoothfbo.studies.regression import theory as regression_theory
-from smoothfbo.studies.regression.config import METHODS, RegressionConfig
+from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import REGIMES, Lane
+from smoothfbo.studies.regression.methods import METHODS
 from smoothfbo.studies.regression.presets import PRESETS
 from smoothfbo.testbeds.regression import shares
 

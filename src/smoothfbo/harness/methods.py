@@ -1,48 +1,36 @@
 """The methods that studies compare: one name, one label and one colour for each, in every table and picture.
 
-A method is an estimator, smoothed over time or not. No jax here: configurations and reports use it.
+A method is an estimator, smoothed over time or not. Here stand the estimators that several studies compare; what
+only one study has stands in the folder of that study. No jax here: configurations and reports use it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-# Estimator -> label, colour. Smoothed methods keep the colour of their estimator and are drawn dashed. Methods
-# share a colour only where no study compares them.
-_ESTIMATORS = {
-    "fbo": ("FBO", "#0072b2"),
-    "corrected-fbo": ("FBO, corrected", "#56b4e9"),
-    "aid": ("AID", "#cc79a7"),
-    "unrolled": ("Unrolled", "#d55e00"),
-    "itd": ("ITD", "#d55e00"),
-    "omd": ("OMD", "#1e0096"),
-    "omd-cg": ("OMD (CG)", "#8b5a2b"),
-    "vep": ("VEP", "#e69f00"),
-    "mle": ("MLE", "#777777"),
-    "exact": ("Exact hypergradient", "#000000"),
-    "uniform": ("Uniform weights", "#777777"),
-    "mixed-fbo": ("SmoothFBO, θ = 0.4", "#44aa99"),
-    "recommended": ("SmoothFBO, recommended (untuned)", "#d4008f"),
-    "fbo-solved": ("FBO, solved", "#1b9e9e"),
-    "replayed-fbo": ("FBO, replayed", "#7570b3"),
-    "fbo-linear": ("FBO, linear adjoint", "#6969ff"),
-    "fbo-4": ("FBO, 4 × fit steps", "#003f66"),
-    "aid-neumann": ("AID (Neumann)", "#aa4499"),
-    "sobow": ("SOBOW", "#e69f00"),
-    "oagd": ("OAGD", "#8b5a2b"),
-    "sogd": ("SOGD", "#882255"),
-    "soba": ("Single loop (SOBA)", "#999933"),
-    "sobbo": ("SOBBO", "#117733"),
-    "f2sa": ("First order (F²SA)", "#b22222"),
-    "still": ("λ never moves", "#777777"),
-    "constant": ("Best constant λ", "#555555"),
+
+class Look(NamedTuple):
+    """How an estimator is shown. `smoothed`: label and colour of its own where it is smoothed over time."""
+
+    label: str
+    colour: str
+    smoothed: tuple[str, str] | None = None
+    is_reference: bool = False  # what a perfect method would do, or what doing nothing does
+
+
+# Smoothed methods keep the colour of their estimator and are drawn dashed, unless they have a look of their own.
+# Methods share a colour only where no study compares them.
+SHARED: Mapping[str, Look] = {
+    "fbo": Look("FBO", "#0072b2", smoothed=("SmoothFBO", "#009e73")),
+    "corrected-fbo": Look("FBO, corrected", "#56b4e9", smoothed=("SmoothFBO, corrected", "#00573f")),
+    "aid": Look("AID", "#cc79a7"),
+    "unrolled": Look("Unrolled", "#d55e00"),
+    "omd": Look("OMD", "#1e0096"),
+    "exact": Look(
+        "Exact hypergradient", "#000000", smoothed=("Smoothed exact hypergradient", "#e69f00"), is_reference=True
+    ),
 }
-# These have a name of their own when they are smoothed, or a colour, since references are dashed anyway.
-_SMOOTHED = {
-    "fbo": ("SmoothFBO", "#009e73"),
-    "corrected-fbo": ("SmoothFBO, corrected", "#00573f"),
-    "exact": ("Smoothed exact hypergradient", "#e69f00"),
-}
-# What a perfect method would do, and what doing nothing does.
-_REFERENCES = ("exact", "uniform", "still", "constant")
+FBO, SMOOTH_FBO = "fbo", "smooth-fbo"
 _SMOOTH = "smooth-"
 
 
@@ -56,34 +44,30 @@ class Method:
     colour: str
     is_smoothed: bool
     is_reference: bool
-
-    @property
-    def is_dashed(self) -> bool:
-        """References and smoothed baselines, so that FBO, its rivals and SmoothFBO stand out."""
-        return self.is_reference or (self.is_smoothed and self.estimator not in _SMOOTHED)
+    is_dashed: bool
+    """References and smoothed baselines, so that FBO, its rivals and SmoothFBO stand out."""
 
     def with_window(self, window: int) -> str:
         """The label, with the window where there is one."""
         return f"{self.label}, w = {window}" if self.is_smoothed else self.label
 
 
-FBO, SMOOTH_FBO, RECOMMENDED = "fbo", "smooth-fbo", "recommended"
-
-
-def find(name: str) -> Method:
-    """The method of this name."""
+def find(name: str, own: Mapping[str, Look] | None = None) -> Method:
+    """The method of this name; `own` has the estimators that only the study at hand compares."""
     is_smoothed = name.startswith(_SMOOTH)
     estimator = name.removeprefix(_SMOOTH)
-    label, colour = _ESTIMATORS[estimator]
+    look = (own or {}).get(estimator) or SHARED[estimator]
+    label, colour = look.label, look.colour
     if is_smoothed:
         words = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
-        label, colour = _SMOOTHED.get(estimator, (words, colour))
-    return Method(name, estimator, label, colour, is_smoothed, estimator in _REFERENCES)
+        label, colour = look.smoothed or (words, colour)
+    is_dashed = look.is_reference or (is_smoothed and look.smoothed is None)
+    return Method(name, estimator, label, colour, is_smoothed, look.is_reference, is_dashed)
 
 
-def is_known(name: str) -> bool:
-    """Whether `find` has a label for it; plug-ins bring their own."""
-    return name.removeprefix(_SMOOTH) in _ESTIMATORS
+def is_shared(name: str) -> bool:
+    """Whether every study knows this method."""
+    return name.removeprefix(_SMOOTH) in SHARED
 
 
 def with_smoothed(estimators: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,4 +76,4 @@ def with_smoothed(estimators: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def any_smoothed(names: tuple[str, ...]) -> bool:
-    return any(find(name).is_smoothed for name in names)
+    return any(name.startswith(_SMOOTH) for name in names)

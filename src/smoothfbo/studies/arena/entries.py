@@ -5,17 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smoothfbo.errors import UsageError
-from smoothfbo.harness.methods import find, is_known
+from smoothfbo.harness.methods import find, is_shared
 
 LARGEST_WINDOW = 64
 PLUGIN_COLOUR = "#0000ff"
+RECOMMENDED = "recommended"
 
 
 @dataclass(frozen=True)
 class ArenaMethod:
     """A method of the arena.
 
-    - `name`: as on the command line; `label`, `colour`: as on the page (known names have theirs already).
+    - `name`: as on the command line; `label`, `colour`: as on the page (those of `harness.methods` have theirs there).
     - `build`: `(testbed, rate, window, **options) -> Online`. The rate is a traced number, and so is the window: a
       smoother needs `capacity=LARGEST_WINDOW`. It raises `smoothfbo.NotAvailable`, with a sentence, where the method
       does not apply. The arena itself adds the normalised step rule behind the optimiser.
@@ -53,7 +54,7 @@ class ArenaMethod:
     @property
     def description(self) -> dict[str, Any]:
         """What the page needs to know."""
-        known = find(self.name) if is_known(self.name) else None
+        known = find(self.name) if is_shared(self.name) else None
         return {
             "name": self.name,
             "label": self.label or (known.label if known else self.name),

@@ -28,7 +28,7 @@ from smoothfbo.hypergradients import (
 from smoothfbo.online import Online
 from smoothfbo.recommended import smooth_fbo
 from smoothfbo.smoothing import discounted_average, mixed_average, window_average
-from smoothfbo.studies.arena.entries import LARGEST_WINDOW, ArenaMethod
+from smoothfbo.studies.arena.entries import LARGEST_WINDOW, RECOMMENDED, ArenaMethod
 from smoothfbo.types import Number
 
 Window = Int[Array, ""] | int
@@ -194,23 +194,23 @@ def inner(testbed: Any, steps: int | None = None) -> Network:
 METHODS = (
     ArenaMethod("fbo", functional, options={"mix": 0.0}),
     ArenaMethod("smooth-fbo", functional, windows=WINDOWS, options={"mix": 0.0}),
-    ArenaMethod("mixed-fbo", functional, windows=WINDOWS, options={"mix": MIX}),
-    ArenaMethod("recommended", recommended, untuned=FIRST_LENGTH),
-    ArenaMethod("fbo-linear", functional_linear),
-    ArenaMethod("fbo-solved", functional_solved),
-    ArenaMethod("replayed-fbo", replayed, windows=WINDOWS, static_window=True),
-    ArenaMethod("fbo-4", functional_more),
+    ArenaMethod("mixed-fbo", functional, "SmoothFBO, θ = 0.4", "#44aa99", windows=WINDOWS, options={"mix": MIX}),
+    ArenaMethod(RECOMMENDED, recommended, "SmoothFBO, recommended (untuned)", "#d4008f", untuned=FIRST_LENGTH),
+    ArenaMethod("fbo-linear", functional_linear, "FBO, linear adjoint", "#6969ff"),
+    ArenaMethod("fbo-solved", functional_solved, "FBO, solved", "#1b9e9e"),
+    ArenaMethod("replayed-fbo", replayed, "FBO, replayed", "#7570b3", windows=WINDOWS, static_window=True),
+    ArenaMethod("fbo-4", functional_more, "FBO, 4 × fit steps", "#003f66"),
     ArenaMethod("corrected-fbo", corrected),
     ArenaMethod("aid", aid),
-    ArenaMethod("aid-neumann", aid_neumann),
+    ArenaMethod("aid-neumann", aid_neumann, "AID (Neumann)", "#aa4499"),
     ArenaMethod("omd", omd),
     ArenaMethod("unrolled", unrolled),
-    ArenaMethod("sobow", sobow, windows=WINDOWS),
-    ArenaMethod("oagd", oagd, windows=(2, 8), static_window=True),
-    ArenaMethod("sogd", sogd, windows=WINDOWS),
-    ArenaMethod("soba", soba),
-    ArenaMethod("sobbo", sobbo, windows=WINDOWS, is_scaled=True),
-    ArenaMethod("f2sa", first_order),
+    ArenaMethod("sobow", sobow, "SOBOW", "#e69f00", windows=WINDOWS),
+    ArenaMethod("oagd", oagd, "OAGD", "#8b5a2b", windows=(2, 8), static_window=True),
+    ArenaMethod("sogd", sogd, "SOGD", "#882255", windows=WINDOWS),
+    ArenaMethod("soba", soba, "Single loop (SOBA)", "#999933"),
+    ArenaMethod("sobbo", sobbo, "SOBBO", "#117733", windows=WINDOWS, is_scaled=True),
+    ArenaMethod("f2sa", first_order, "First order (F²SA)", "#b22222"),
     ArenaMethod("exact", exact, is_reference=True),
 )
-"""Every method of the arena. To add one, add an entry."""
+"""Every method of the arena. To add one, add an entry: name, how it is built, label and colour."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from smoothfbo.harness.charts import PALETTE, Chart, Series
-from smoothfbo.harness.methods import find
 from smoothfbo.harness.statistics import Frame, bands
 from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
+from smoothfbo.studies.cartpole.methods import find
 
 SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
 POINTS = 25  # of a line, where single evaluations are too noisy to be told apart

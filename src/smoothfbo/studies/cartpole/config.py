@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
-from smoothfbo.harness.methods import any_smoothed, with_smoothed
+from smoothfbo.harness.methods import any_smoothed
 from smoothfbo.harness.requirements import require, require_known
+from smoothfbo.studies.cartpole.methods import METHODS
 
 Settings: TypeAlias = Mapping[str, Sequence[Mapping[str, float]]]  # method -> its settings, the best one first
 
-BASE_METHODS = ("mle", "omd", "itd", "fbo", "corrected-fbo", "vep", "omd-cg")
-METHODS = with_smoothed(BASE_METHODS)
 ENVIRONMENTS = ("stationary", "drifting")
 
 LARGEST_RETURN = 500  # a reward of at most 1 a step, until the time limit

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from smoothfbo.environments.cartpole import CartPole, Linear
 from smoothfbo.functions import Network
-from smoothfbo.harness.methods import Method, find
+from smoothfbo.harness.methods import Method
 from smoothfbo.harness.study import Program, Study
 from smoothfbo.hypergradients import (
     AbstractEstimator,
@@ -31,6 +31,7 @@ from smoothfbo.smoothing import mixed_average, window_average
 from smoothfbo.studies.cartpole.config import GRID, CartPoleConfig, Settings
 from smoothfbo.studies.cartpole.evaluation import Evaluation, averaged_networks, evaluate, greedy
 from smoothfbo.studies.cartpole.measure import measure, summarise
+from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
 from smoothfbo.studies.cartpole.settings import checked, read_settings, tried
 from smoothfbo.studies.cartpole.soft_q import QNetworks, WorldModel, soft_q_problem

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.harness import store
-from smoothfbo.harness.methods import SMOOTH_FBO, find
+from smoothfbo.harness.methods import SMOOTH_FBO
 from smoothfbo.harness.page import (
     BAD,
     GOOD,
@@ -24,6 +24,7 @@ from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.cartpole import charts
 from smoothfbo.studies.cartpole.animation import animate
 from smoothfbo.studies.cartpole.config import GRID
+from smoothfbo.studies.cartpole.methods import find
 
 
 def build(folder: Path) -> Path:

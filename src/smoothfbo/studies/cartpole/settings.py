@@ -11,9 +11,9 @@ import numpy as np
 
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.folders import read_description
-from smoothfbo.harness.methods import find
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.cartpole.config import GRID, SMOOTHING, CartPoleConfig, Settings
+from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.presets import PRESETS
 
 SETTINGS_VERSION = 2

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO, Method, find
+from smoothfbo.harness.methods import FBO, SMOOTH_FBO, Method
 from smoothfbo.harness.statistics import Frame, bands
 from smoothfbo.studies.regression.claims import at_base
 from smoothfbo.studies.regression.config import FACTORS, TEST_POINTS
+from smoothfbo.studies.regression.methods import find
 
 # Windows from light to dark green, unlike the colour of any other method.
 WINDOW_COLOURS = ("#b7e4c7", "#8fd3a8", "#63bd86", "#3fa66a", "#258d52", "#13713d", "#0a5229", "#053619")

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO, find
+from smoothfbo.harness.methods import FBO, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame, interval, ratio_interval
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import REGIMES
+from smoothfbo.studies.regression.methods import find
 from smoothfbo.studies.regression.presets import PRESETS
 
 SAME = "against w = 1 at the same outer rate"

@@ -5,12 +5,11 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO, any_smoothed, find, with_smoothed
+from smoothfbo.harness.methods import FBO, SMOOTH_FBO, any_smoothed
 from smoothfbo.harness.requirements import require, require_known, require_rising
 from smoothfbo.studies.regression.lanes import BATCH_USES, REGIMES, Lane
+from smoothfbo.studies.regression.methods import METHODS, find
 
-ESTIMATORS = ("unrolled", "aid", "fbo", "exact")
-METHODS = (*with_smoothed(ESTIMATORS), "uniform")
 DRIFTS = ("sinusoidal", "jumps")
 WEIGHTS = ("per-lag", "decay", "log")
 FINALS = ("all", "drawn", "fresh")

@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from smoothfbo.harness.methods import FBO, find
+from smoothfbo.harness.methods import FBO
+from smoothfbo.studies.regression.methods import find
 
 BATCH_USES = ("batch", "full")  # or a number of samples
 

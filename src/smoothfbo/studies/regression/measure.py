@@ -12,12 +12,13 @@ import pandas as pd
 from jaxtyping import Array
 
 from smoothfbo import regret
-from smoothfbo.harness.methods import FBO, find
+from smoothfbo.harness.methods import FBO
 from smoothfbo.harness.statistics import Frame, interval
 from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.studies.regression.claims import judge_claims
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
+from smoothfbo.studies.regression.methods import find
 from smoothfbo.studies.regression.program import WEIGHTINGS, make_testbed, numbers_of, programs, testbed_of_lane
 from smoothfbo.studies.regression.theory import on_this_task
 from smoothfbo.testbeds.regression import Weighting, excess, shares

@@ -3,8 +3,9 @@
 demo: a minute; paper: all figures and tables; ablation: the paper's ranges; tune: on seeds that are not reported.
 """
 
-from smoothfbo.studies.regression.config import DRIFTS, METHODS, RegressionConfig
+from smoothfbo.studies.regression.config import DRIFTS, RegressionConfig
 from smoothfbo.studies.regression.lanes import BATCH_USES
+from smoothfbo.studies.regression.methods import METHODS
 
 PRESETS = {
     "demo": RegressionConfig(

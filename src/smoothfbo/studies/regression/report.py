@@ -7,7 +7,6 @@ from typing import Any
 
 from smoothfbo.harness import store
 from smoothfbo.harness.charts import Chart
-from smoothfbo.harness.methods import find
 from smoothfbo.harness.page import (
     Page,
     Section,
@@ -21,6 +20,7 @@ from smoothfbo.harness.page import (
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.regression import charts as charts
 from smoothfbo.studies.regression.claims import BEST, BEST_USE, PLACE, SAME, SWEEP, at_base
+from smoothfbo.studies.regression.methods import find
 
 TABLE_METRICS = {
     "excess": "exact objective − σ²", "excess_newest": "of the newest batch alone", "cosine_used": "cosine, smoothed",
