@@ -340,7 +340,7 @@ MUTATIONS = [
     ("harness/runner.py", "if not (work / CHOICE).exists():", "if True:", "harness/test_runner.py"),
     ("harness/runner.py", "if study.sequel is None or missing:", "if study.sequel is None:", "harness/test_workers.py"),
     ("harness/workers/blocks.py", "enumerate(programs, before)", "enumerate(programs)", "harness/test_workers.py"),
-    ("harness/charts.py", "return escape(text, quote=False)", "return text", "harness/test_page.py"),
+    ("harness/interactive.py", "return escape(text, quote=False)", "return text", "harness/test_page.py"),
     # runs over tables
     ("stream/pipeline.py", "skip, grid = self.done, config.rows_per_block", "skip, grid = 0, config.rows_per_block", "stream/test_stream_command.py"),
     # the mixture of experts of the stream

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from smoothfbo import cli
-from smoothfbo.studies.regression.report import TABLE_METRICS
+from smoothfbo.studies.regression.tables import TABLE_METRICS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

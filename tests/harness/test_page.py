@@ -5,7 +5,8 @@ import json
 import pytest
 from browser import HOSTILE, look_at, needs_browser, printed_pages
 
-from smoothfbo.harness.charts import Chart, HeatMap, Series, as_plotly
+from smoothfbo.harness.charts import Chart, HeatMap, Series
+from smoothfbo.harness.interactive import as_plotly
 from smoothfbo.harness.page import BAD, GOOD, Page, Section, Table, Verdict, write_page
 
 

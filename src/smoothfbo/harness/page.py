@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from smoothfbo.harness import folders, store
-from smoothfbo.harness.charts import Chart, HeatMap, as_plotly, draw
+from smoothfbo.harness.charts import Chart, HeatMap, draw
+from smoothfbo.harness.interactive import as_plotly
 
 GOOD, BAD, OPEN = "good", "bad", "open"
 LONGEST_CELL = 48  # letters; longer text is broken into lines
