@@ -1,4 +1,8 @@
-"""The help of a command: what the docstrings of its options say, unwrapped, with options as flags."""
+"""The help of a command: what the docstrings of its options say, unwrapped, with options as flags.
+
+tyro reads docstrings, too, but in a private module (`tyro._docstrings`), and the names in them must become flags
+before they are shown: so they are read here.
+"""
 
 import ast
 import inspect
@@ -13,10 +17,7 @@ from smoothfbo.errors import as_flags
 
 
 def described(kind: type) -> type:
-    """The dataclass with a help text for every option: its docstring as one paragraph, `outer_rate` as --outer-rate.
-
-    tyro reads docstrings, too, but keeps the line breaks of the source.
-    """
+    """The dataclass with a help text for every option: its docstring as one paragraph, `outer_rate` as --outer-rate."""
     texts = {name: text for base in reversed(kind.__mro__) for name, text in _docstrings(base).items()}
     names = {each.name for each in fields(kind)}
     parts = [
