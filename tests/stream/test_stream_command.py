@@ -15,7 +15,9 @@ import pytest
 from browser import HOSTILE, look_at, needs_browser
 
 from smoothfbo import cli
+from smoothfbo.harness.console import cores, start_jax
 from smoothfbo.stream import folder as stream_folder
+from smoothfbo.stream.command import ENTRY
 from smoothfbo.stream.config import StreamConfig, with_flags
 
 # One learner for all tests, so that it compiles once.
@@ -36,6 +38,14 @@ def table(rows=8 * 30 + 3, seed=0):
 
 def call(*arguments):
     return cli.main([str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(("by", "threads"), [((), 1), (("shop",), cores())])
+def test_one_series_has_one_thread_and_batches_of_many_one_for_each_core(by, threads, monkeypatch):
+    monkeypatch.setattr("smoothfbo.harness.lanes.use_compilation_cache", lambda: None)
+    monkeypatch.setattr(os, "environ", {})
+    start_jax(cpu_only=True, side_by_side=ENTRY.side_by_side(StreamConfig("table.csv", "y", by=by)))
+    assert os.environ["NPROC"] == str(threads)
 
 
 def stream(data, folder, *more, target="y"):

@@ -101,7 +101,7 @@ def run(
     console = screen.make_console()
     with remote.opened(place) as (folder, mirror):
         chosen = choose(workers or folders.stored_workers(folder), block, mirror)
-        screen.start_jax(cpu_only=entry.cpu_only, is_driver=chosen is not None)
+        screen.start_jax(cpu_only=entry.cpu_only, side_by_side=entry.side_by_side(config), is_driver=chosen is not None)
         if mirror is not None:
             mirror.pull_progress(with_checkpoints=not isinstance(chosen, ClusterWorkers))
         was_complete = folders.is_complete(folder)

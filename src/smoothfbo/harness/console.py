@@ -25,17 +25,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def start_jax(*, cpu_only: bool = False, is_driver: bool = False) -> None:
+def start_jax(*, cpu_only: bool = False, side_by_side: bool = False, is_driver: bool = False) -> None:
     """One host device per processor core, so that lanes fill all of them; must come before jax is imported.
 
-    What needs a CPU only has no lanes, but many small steps one after the other: one device and one thread.
+    What needs a CPU only has no lanes, but many small steps one after the other: one device and one thread. It needs a
+    thread for each core where several of its compiled programs run `side_by_side`.
     The driver of workers leaves GPUs to them: all that it computes are the tables.
     """
     flag, devices = "xla_force_host_platform_device_count", 1 if cpu_only else cores()
     if cpu_only:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-        # Threads of compiled programs. Their steps are so small that a second one only waits for work, at full speed.
-        os.environ.setdefault("NPROC", "1")
+        # Threads of compiled programs, all together. The steps of one are so small that a second thread only waits for
+        # work, at full speed.
+        os.environ.setdefault("NPROC", str(cores() if side_by_side else 1))
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --{flag}={devices}".strip()

@@ -168,7 +168,8 @@ class Entry:
     - `check`: refuses a configuration that makes no sense beside its preset.
     - `folder`: the default folder of a run, from the configuration and the preset.
     - `without_folder`: runs a configuration that writes no folder and returns the exit status; None for all others.
-    - `has_lanes`: whether there are records for TensorBoard; `cpu_only`: whether a GPU would be of no use.
+    - `has_lanes`: whether there are records for TensorBoard; `cpu_only`: whether a GPU would be of no use, and then
+      `side_by_side`: whether a configuration runs several compiled programs at once.
     """
 
     name: str
@@ -183,6 +184,7 @@ class Entry:
     without_folder: Callable[[Any], int | None] | None = None
     has_lanes: bool = True
     cpu_only: bool = False
+    side_by_side: Callable[[Any], bool] = lambda _: False
 
     def default_folder(self, config: Any, preset: str) -> Path:
         """out/NAME-PRESET; out/NAME where there is nothing to choose."""

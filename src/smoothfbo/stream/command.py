@@ -60,4 +60,5 @@ ENTRY = Entry(
     folder=default_folder,
     has_lanes=False,
     cpu_only=True,  # many small steps in float64; a GPU would only be kept from others
+    side_by_side=lambda config: bool(config.by),  # batches of series
 )

@@ -14,7 +14,9 @@ from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 
-LANES = 64  # series of a batch; always as many, so that a series has the same bits in whatever batch it is
+# Series of a batch; always as many, so that a series has the same bits in whatever batch it is. With more of them, what
+# a step reads and writes no longer fits into the cache.
+LANES = 32
 BLOCKS = 4  # of each series, at most, in one call
 
 
