@@ -15,7 +15,8 @@ from smoothfbo.types import Number
 SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
 LONGEST, CAUTIOUS = 1.0, 0.3  # a move, relative to the size of λ; and a cautious one
-SHARE = 0.1  # of the first length along the running mean
+FREE = 1e3  # times the longest cautious move: a length that no usual gradient brings about
+SHARE = 0.02  # of the first length along the running mean: it grows where it helps
 TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
@@ -67,7 +68,9 @@ def adaptive_steps(
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
     running root mean square of their entries. Moves are those that were really made, after the projection. None is
     longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is longer than
-    that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
+    that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever. (A cautious
+    one may be a thousand times as long, since moves that are cut shorten it: gradients that fade away, because the best
+    λ lies at infinity, say, are followed all the same.)
 
     **Arguments:**
 
@@ -151,7 +154,8 @@ def adaptive_steps(
         lengths = state.lengths * jnp.exp(speed * cosines)
         root = _size(params) ** 0.5
         longest = (CAUTIOUS if cautious else LONGEST) * jnp.maximum(root * state.scale, norm(params)).astype(number)
-        lengths = jnp.clip(lengths, SMALLEST * state.scale, longest / root)
+        most = (FREE if cautious else 1) * longest / root
+        lengths = jnp.clip(lengths, SMALLEST * state.scale, most)
 
         squares, inverse = _inverse_roots(state, gradients, jnp.asarray(memory, number))
         directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))

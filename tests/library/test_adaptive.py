@@ -22,7 +22,7 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
         weights = (1 - 1 / averaging) ** np.arange(ROUNDS)
         means = [weights[: t + 1][::-1] @ gradients[: t + 1, -1] / weights[: t + 1].sum() for t in range(ROUNDS)]
         gradients = np.concatenate([gradients, np.array(means)[:, None]], axis=1)
-        shares = np.append(0.9 * shares, 0.1)
+        shares = np.append(0.98 * shares, 0.02)
         count += 1
     lengths = length * scale * shares
     squares, directions, made = np.zeros(count), None, None
@@ -38,7 +38,7 @@ def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.
                 speed = max(adaptation, 1 / np.sqrt(1 + t), 0.3 * recent[k] ** 2)
                 lengths[k] *= np.exp(speed * cosine)
         longest = (0.3 if cautious else 1.0) * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
-        lengths = np.minimum(lengths, longest / np.sqrt(outer.size))
+        lengths = np.minimum(lengths, (1000 if cautious else 1) * longest / np.sqrt(outer.size))
         squares = memory * squares + (1 - memory) * np.mean(candidates**2, axis=1)
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
         planned = lengths @ directions
@@ -131,6 +131,23 @@ def test_no_move_is_longer_than_a_share_of_the_outer_variable(cautious, share):
     bounds = share * np.maximum(2.0 * np.sqrt(4), np.linalg.norm(path[:-1], axis=1))
     assert (moves <= bounds * (1 + 1e-9)).all()
     np.testing.assert_allclose(moves[39], bounds[39])
+
+
+@pytest.mark.parametrize("cautious", [False, True])
+def test_gradients_that_fade_away_are_followed(cautious):
+    """F(λ) = e^{−λ}: the best answer is at infinity. Cautious lengths grow as the gradients fade; others have a limit,
+    since on the border of Λ they would grow for ever."""
+    steps = sf.adaptive_steps(cautious=cautious)
+
+    def one(carry, _):
+        outer, state = carry
+        change, state = steps.update(-jnp.exp(-outer), state, outer)
+        return (outer + change, state), None
+
+    start = jnp.ones(())
+    (outer, state), _ = jax.lax.scan(one, (start, steps.init(start)), length=200)
+    assert outer > 14
+    assert (state.lengths.max() > 1.01 * outer) == cautious
 
 
 def test_a_running_mean_is_used_where_it_helps():
