@@ -109,7 +109,7 @@ MUTATIONS = [
     ("adaptive.py", "CAUTIOUS if cautious else LONGEST", "LONGEST", "library/test_adaptive.py"),
     ("adaptive.py", "(FREE if cautious else 1) * longest", "longest", "library/test_adaptive.py"),
     ("adaptive.py", "(FREE if cautious else 1) * longest", "FREE * longest", "library/test_adaptive.py"),
-    ("adaptive.py", "longest / root)", "1e3 * longest)", "library/test_adaptive.py"),
+    ("adaptive.py", "SMALLEST * state.scale, most)", "SMALLEST * state.scale, 1e3 * longest)", "library/test_adaptive.py"),
     ("hypergradients/replayed.py", "optax.tree.where(counts, refined.gradient, judge)", "judge", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "optax.tree.where(counts, refined.gradient, judge)", "refined.gradient", "library/test_replayed.py"),
     ("adaptive.py", "jax.tree.map(jnp.multiply, direction, shares)", "direction", "library/test_adaptive.py"),

@@ -58,9 +58,8 @@ def page(folded_title=HOSTILE, **changes):
 def test_the_page_says_the_result_first(tmp_path):
     write_page(tmp_path / "page.html", page("Folded <b>", result="It works."))
     text = (tmp_path / "page.html").read_text().split("<script")[0]
-    places = [
-        text.index(part) for part in ("It works.", 'id="chart-0"', ">verdicts<", ">heat<", "<summary>Folded &lt;b&gt;<")
-    ]
+    parts = ("It works.", 'id="chart-0"', ">verdicts<", ">heat<", "<summary>Folded &lt;b&gt;<")
+    places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "http://" not in text
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"line.png", "heat.png", "inside.png"}
