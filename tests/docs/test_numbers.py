@@ -136,13 +136,14 @@ def test_the_arenas_map():
     )
 
 
-def test_the_votes_of_cartpole():
+@pytest.mark.parametrize("name", ["vote", "retuned"])
+def test_the_votes_of_cartpole(name):
     """Mean, interval (cut at the largest return) and minimum of every row, and of the newest networks."""
-    lanes, page = pd.read_csv(DOCS / "results" / "cartpole_vote_lanes.csv"), text_of("studies/cartpole-evidence.md")
+    lanes, page = pd.read_csv(DOCS / "results" / f"cartpole_{name}_lanes.csv"), text_of("studies/cartpole-evidence.md")
     for (method, environment), each in lanes.groupby(["method", "environment"]):
         cells = []
-        for name, digits in (("final_return", 1), ("newest_return", 0)):
-            values = each[name]
+        for figure, digits in (("final_return", 1), ("newest_return", 0)):
+            values = each[figure]
             half = 1.96 * values.std() / len(values) ** 0.5
             low, high = values.mean() - half, min(values.mean() + half, 500)
             cells += [f"{values.mean():.{digits}f} [{low:.0f}, {high:.0f}]", f"{values.min():.1f}"]
