@@ -79,7 +79,7 @@ MUTATIONS = [
     ("hypergradients/replayed.py", "dynamic_update_index_in_dim(kept, _finite(new), slot, 0)", "dynamic_update_index_in_dim(kept, new, slot, 0)", FINITE),
     ("hypergradients/replayed.py", "return jnp.concatenate([newest, ", "return jnp.concatenate([_finite(newest), ", "library/test_replayed.py"),
     ("hypergradients/functional.py", "isinstance(function, Linear) and identical(inner.features, function.features)", "isinstance(function, Linear)", "library/test_replayed.py"),
-    ("functions/linear.py", "return samples._replace(x=Featured(samples.x, jax.vmap(self.features)(samples.x)))", "return samples", "library/test_replayed.py"),
+    ("functions/linear.py", "return samples._replace(x=Featured(samples.x, batched(self.features)(samples.x)))", "return samples", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "kept[(slot - ages[1:]) % len(kept)]", "kept[(slot - ages[1:] - 1) % len(kept)]", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "dtype=jnp.int32) % rounds", "dtype=jnp.int32) % window", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "Data(window.inner, newest.outer)", "window", "library/test_replayed.py"),

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from smoothfbo.types import Number
 
 
+@jax.jit  # traced once for every size, however often it is called in a program
 def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve A x = b for symmetric positive definite A by Cholesky factorisation, A = L Lᵀ.
 
