@@ -264,6 +264,8 @@ MUTATIONS = [
     ("pieces.py", "if stop is not None and bool(stop):", "if stop is True:", RUNS),
     ("source.py", "return np.array(leaf, jnp.result_type(leaf))", "return np.asarray(leaf, jnp.result_type(leaf))", RUNS),
     ("compiled.py", "(_ARRAY, None) if _is_array(leaf) else (type(leaf), leaf)", "(_ARRAY, None) if _is_array(leaf) else (None, leaf)", RUNS),
+    ("compiled.py", "quick if is_known and ", "quick if ", RUNS),
+    ("compiled.py", "checks.is_concrete(arguments) and checks.is_concrete(jnp.asarray(0.0))", "checks.is_concrete(arguments)", RUNS),
     ("saving.py", 'text["digest"] == _digest(arrays)', "True", "library/test_saving.py"),
     ("saving.py", 'yield from _describe(content, f"{name}.{variable}", above)', "pass", "library/test_saving.py"),
     ("views/frames.py", "rows = rows.reshape(-1, *rows.shape[axes:])", "rows = rows.reshape(-1, *rows.shape[axes:])[::-1]", "library/test_views.py"),
