@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from smoothfbo.types import Number
 
 
+@jax.jit  # traced once for every size, however often it is called in a program
 def solve_positive(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve A x = b for symmetric positive definite A by Cholesky factorisation, A = L Lᵀ.
 
@@ -123,30 +124,34 @@ def conjugate_gradient(
     """
     size = norm(right_side)
     threshold = jnp.asarray(tolerance, size.dtype) * size
+    is_damped = not (isinstance(ridge, (int, float)) and ridge == 0)  # what is not needed is not computed
 
     def damped(v: PyTree) -> PyTree:
+        if not is_damped:
+            return operator(v)
         return jax.tree.map(lambda av, v: av + jnp.asarray(ridge, v.dtype) * v, operator(v), v)
 
     def shifted(base: PyTree, factor: Array, direction: PyTree) -> PyTree:
         return jax.tree.map(lambda b, d: b + factor.astype(d.dtype) * d, base, direction)
 
     def unfinished(carry: tuple[Any, ...]) -> Array:
-        _, _, _, square, _, step, curved = carry
-        return (jnp.sqrt(square) > threshold) & (step < max_steps) & curved
+        _, _, _, square, _, step = carry
+        return (jnp.sqrt(square) > threshold) & (step < max_steps)
 
     def iterate(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        x, residual, direction, square, direction_square, step, _ = carry
+        x, residual, direction, square, direction_square, step = carry
         image = damped(direction)
         curvature = inner_product(direction, image)
-        curved = curvature > 0.5 * jnp.asarray(ridge, size.dtype) * direction_square
+        curved = curvature > (0.5 * jnp.asarray(ridge, size.dtype) * direction_square if is_damped else 0)
         length = jnp.where(curved, square / jnp.where(curved, curvature, 1), 0)
         x = shifted(x, length, direction)
         residual = shifted(residual, -length, image)
         new_square = squared_norm(residual)
         share = new_square / square
         direction = shifted(residual, share, direction)
-        # The new residual is orthogonal to the old direction, so the squares add up.
-        return x, residual, direction, new_square, new_square + share**2 * direction_square, step + 1, curved
+        if is_damped:  # the new residual is orthogonal to the old direction, so the squares add up
+            direction_square = new_square + share**2 * direction_square
+        return x, residual, direction, new_square, direction_square, jnp.where(curved, step + 1, max_steps)
 
     residual = optax.tree.sub(right_side, damped(start))
     if not keep_start:
@@ -154,7 +159,7 @@ def conjugate_gradient(
         start = optax.tree.where(helps, start, optax.tree.zeros_like(start))
         residual = optax.tree.where(helps, residual, right_side)
     square = squared_norm(residual)
-    first = (start, residual, residual, square, square, jnp.zeros((), jnp.int32), jnp.asarray(True))
+    first = (start, residual, residual, square, square, jnp.zeros((), jnp.int32))
     x, _, _, square, *_ = jax.lax.while_loop(unfinished, iterate, first)
     # Comparisons with NaN end the loop at x = start: without this, a system that is not finite would look solved.
     x = jax.tree.map(lambda x: jnp.where(jnp.isfinite(square), x, jnp.nan), x)

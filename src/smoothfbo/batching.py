@@ -1,8 +1,10 @@
 """One convention for functions of many samples: a method `batch`, or else `jax.vmap`."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 
 
@@ -13,8 +15,16 @@ def batched(function: Callable[..., Any], in_axes: int | tuple[int | None, ...] 
     callable may have a method `batch` that takes the same arguments with samples along the first axis. It must give
     the same numbers. `in_axes` is that of `jax.vmap`: None for an argument that all samples share.
     """
-    own = getattr(function, "batch", None)
-    return own if callable(own) else jax.vmap(plain(function), in_axes=in_axes)
+    own, mapped = getattr(function, "batch", None), jax.vmap(plain(function), in_axes=in_axes)
+    if type(function) is eqx.nn.MLP and in_axes == 0:
+        # A round may call it thirty times: as the argument of a compiled function it is traced once for every shape.
+        mapped = partial(_of_all, function)
+    return own if callable(own) else mapped
+
+
+@eqx.filter_jit
+def _of_all(function: Callable[..., Any], *arguments: Any) -> Any:
+    return jax.vmap(plain(function))(*arguments)
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
 from smoothfbo import checks, pieces, traps
 from smoothfbo.algebra import all_finite, norm, squared_norm
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, one_step, parts_of, plain_method, split
+from smoothfbo.compiled import Static, one_step, parts_of, plain_method, run_once, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.hypergradients.base import AbstractEstimator
 from smoothfbo.monitor import first_monitor, observe
@@ -185,7 +185,7 @@ def start(algorithm: Online, source: Any, outer: PyTree, key: PRNGKeyArray) -> R
     source = as_source(source)
     if isinstance(source, IterableSource):
         raise TypeError("start would use up the first round of an iterable; give run outer and key instead.")
-    init = source.init if _is_mapped(source) else lambda key: _init_source(source, key)
+    init = source.init if _is_mapped(source) else lambda key: _init_source(*split(source), key)
     return _start(algorithm, init, outer, key)
 
 
@@ -283,13 +283,13 @@ def _is_mapped(source: AbstractSource) -> bool:
     return isinstance(source, RecordedSource) and source.is_mapped
 
 
-@partial(jax.jit, static_argnums=0)  # one program in place of one for each operation
+@partial(run_once, static_argnums=0)  # one program in place of one for each operation
 def _projected(static: Static, arrays: list[Any], outer: PyTree) -> PyTree:
     with jax.numpy_dtype_promotion("standard"):
         return static.join(arrays)(outer)
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(run_once, static_argnums=2)
 def _counters(outer: PyTree, key: PRNGKeyArray, is_monitored: bool) -> State:
     """The parts of a first state that are the same for every algorithm."""
     return State(
@@ -303,9 +303,9 @@ def _counters(outer: PyTree, key: PRNGKeyArray, is_monitored: bool) -> State:
     )
 
 
-@eqx.filter_jit
-def _init_source(source: AbstractSource, key: PRNGKeyArray) -> tuple[PyTree, Any]:
-    return source.init(key)
+@partial(run_once, static_argnums=0)
+def _init_source(static: Static, arrays: list[Any], key: PRNGKeyArray) -> tuple[PyTree, Any]:
+    return static.join(arrays).init(key)
 
 
 def _key_data(key: PRNGKeyArray) -> UInt32[Array, "words"]:

@@ -1,7 +1,8 @@
 """A functional bilevel problem: two point-wise losses, and the derivatives that estimators need of them."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from smoothfbo import checks
 from smoothfbo.batching import batched
+from smoothfbo.compiled import Static, run_once, split
 from smoothfbo.samples import Data, Samples
 
 Loss: TypeAlias = Callable[[PyTree, PyTree, PyTree, PyTree], Float[Array, ""]]
@@ -144,7 +146,7 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
         )
 
     for scale in (1.0, 0.01, 10.0, 100.0, 1000.0, 0.1):
-        products = _curvatures(problem, outer, spread(scale), samples, spread(1.0))
+        products = _curvatures(*split(problem), outer, spread(scale), samples, spread(1.0))
         if not checks.is_concrete(products) or any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(products)):
             break
     else:
@@ -156,8 +158,11 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
         )
 
 
-@eqx.filter_jit
-def _curvatures(problem: Problem, outer: PyTree, points: PyTree, samples: Samples, directions: PyTree) -> PyTree:
+@partial(run_once, static_argnums=0)
+def _curvatures(
+    static: Static, arrays: list[Any], outer: PyTree, points: PyTree, samples: Samples, directions: PyTree
+) -> PyTree:
     """Of several points for every sample."""
+    problem = static.join(arrays)
     of_samples = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
     return jax.vmap(of_samples, in_axes=(None, 0, None, None, 0))(outer, points, samples.x, samples.y, directions)

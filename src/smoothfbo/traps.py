@@ -14,7 +14,7 @@ from jax.experimental import checkify
 from jaxtyping import PyTree
 
 from smoothfbo import checks
-from smoothfbo.compiled import Static, split
+from smoothfbo.compiled import Static, run_once, split
 from smoothfbo.flow import Flow, flow
 
 
@@ -69,7 +69,7 @@ def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction
         )
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(run_once, static_argnums=0)
 def _index_error(static: Static, arrays: list[Any], outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree) -> Any:
     """The first index out of range in a loss of all samples; one program for all data of a shape."""
     mapped = jax.vmap(static.join(arrays), in_axes=(None, 0, 0, 0))

@@ -1,5 +1,6 @@
 """Long runs in pieces, live data and memory maps: the same bits as one scan, by one compiled program."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -265,3 +266,36 @@ def test_numbers_that_are_equal_but_of_other_types_compile_apart():
         algorithm = sf.Online(estimator=Typed(shared, None, factor), optimiser=SGD)
         algorithm.step(algorithm.init(jnp.zeros(2), 0, jax.random.key(0)), 0)
     assert seen == [int, float, bool]
+
+
+def test_what_runs_once_works_alone_and_in_other_programs():
+    draw = compiled.run_once(lambda scale, key: scale * jax.random.normal(key, (3,)))
+    scale, key = jnp.asarray(2.0), jax.random.key(0)
+    expected = 2 * jax.random.normal(key, (3,))
+    others = (
+        draw,
+        jax.jit(draw),
+        jax.jit(lambda *_: draw(scale, key)),
+        jax.jit(jax.vmap(draw, in_axes=(None, None), axis_size=1)),
+    )
+    for each in others:
+        np.testing.assert_allclose(jnp.ravel(each(scale, key)), expected, rtol=1e-6)
+    lanes = jax.vmap(draw, in_axes=(0, None))(jnp.arange(2.0), key)
+    np.testing.assert_allclose(lanes[1], expected / 2, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda scale: draw(scale, key)[0])(scale), expected[0] / 2, rtol=1e-6)
+
+
+def test_an_mlp_of_many_samples_sees_what_its_activation_closes_over():
+    x = jnp.linspace(-1, 1, 12).reshape(4, 3)
+
+    def total(scale):
+        mlp = eqx.nn.MLP(3, "scalar", 5, 1, lambda v: jnp.tanh(scale * v), key=jax.random.key(1))
+        own = jnp.sum(sf.batched(mlp)(x) + sf.batched(mlp)(2 * x))
+        return own, jnp.sum(jax.vmap(mlp)(x) + jax.vmap(mlp)(2 * x))
+
+    for function in (total, jax.jit(total), jax.grad(lambda scale: total(scale)[0] - total(scale)[1])):
+        for scale in (0.5, 2.0):
+            found = function(scale)
+            np.testing.assert_allclose(*(found if isinstance(found, tuple) else (found, 0.0)), rtol=1e-5, atol=1e-6)
+    own, plain = jax.vmap(total)(jnp.array([0.5, 2.0]))
+    np.testing.assert_allclose(own, plain, rtol=1e-5)

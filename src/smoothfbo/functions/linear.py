@@ -225,7 +225,7 @@ class Linear(AbstractFunction):
 
     def featured(self, samples: Samples) -> Samples:
         """The same samples with their features, for fits that see them again and again."""
-        return samples._replace(x=Featured(samples.x, jax.vmap(self.features)(samples.x)))
+        return samples._replace(x=Featured(samples.x, batched(self.features)(samples.x)))
 
     def prepared(self, objective: tuple[Term, ...]) -> tuple[Term, ...]:
         """With the features of all samples."""

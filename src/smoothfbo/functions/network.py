@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.algebra import lane_by_lane
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, split
+from smoothfbo.compiled import Static, run_once, split
 from smoothfbo.errors import refuse_keywords
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
 from smoothfbo.functions.penalty import PenaltyAt, takes_outer
@@ -41,7 +41,7 @@ class _Applied(eqx.Module):
         return batched(self.apply, in_axes=(None, 0))(self.params, xs)
 
 
-@partial(jax.jit, static_argnums=0)  # one program in place of one for each operation
+@partial(run_once, static_argnums=0)  # one program in place of one for each operation
 def _first_state(static: Static, arrays: list[Any], x: PyTree, key: PRNGKeyArray) -> FunctionState:
     make, optimiser = static.join(arrays)
 

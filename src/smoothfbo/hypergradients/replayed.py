@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, split
+from smoothfbo.compiled import Static, run_once, split
 from smoothfbo.hypergradients.base import AbstractEstimator, Candidates, Estimate, keep_finite
 from smoothfbo.hypergradients.change import ChangeState, no_change, watch
 from smoothfbo.hypergradients.functional import Functional
@@ -271,7 +271,7 @@ class _Chosen(eqx.Module):
         return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.index], *values)
 
 
-@partial(jax.jit, static_argnums=(0, 3))  # one program for all arrays
+@partial(run_once, static_argnums=(0, 3))  # one program for all arrays
 def _empty(static: Static, arrays: list[Any], data: Data, window: int) -> Data:
     prepared = static.join(arrays).prepared(data)
     return jax.tree.map(lambda leaf: jnp.zeros((window, *leaf.shape), leaf.dtype), prepared)
