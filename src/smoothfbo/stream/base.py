@@ -309,9 +309,10 @@ class StreamEstimator(BaseEstimator, ABC):
         self.previous_ = float(known[-1])
 
     def _start(self, X: np.ndarray) -> None:
-        options = LearnerOptions(**self._options())
+        options, encoder = LearnerOptions(**self._options()), vars(self).get("encoder_")
         spec = Specification(
             features=X.shape[1],
+            own=(-1,) * X.shape[1] if encoder is None else encoder.places,
             outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
             is_classification=self._is_classification,
             with_references=False,
@@ -319,7 +320,7 @@ class StreamEstimator(BaseEstimator, ABC):
         )
         self.learner_ = self._new_learner(spec)
         self.previous_: Any = None
-        self.encoder_ = vars(self).get("encoder_")
+        self.encoder_ = encoder
         self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
         self.features_ = vars(self).get("features_")
         if self.features_ is not None and all(isinstance(name, str) for name in self.features_):
