@@ -87,7 +87,8 @@ class StreamEstimator(BaseEstimator, ABC):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
 
-        `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory.
+        `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory. The target of a
+        row with weight 0 enters nothing.
         """
         X, y = self._checked_rows(X, y)
         if self._is_classification:
@@ -301,6 +302,8 @@ class StreamEstimator(BaseEstimator, ABC):
             self._start(X)
         if X.shape[1] != self.learner_.spec.features:
             raise ValueError(f"X has {X.shape[1]} features, but it learnt with {self.learner_.spec.features}.")
+        if weight is not None:  # what counts nothing is not known: it must enter no expert, mixture or last value
+            y = np.where(weight > 0, y, np.nan)
         known = np.empty(len(y) + 1)
         known[0], known[1:] = np.nan if self.previous_ is None else self.previous_, y
         if np.isnan(y).any():
