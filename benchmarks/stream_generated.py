@@ -21,7 +21,8 @@ NOISES = ("gaussian", "student", "lognormal")
 
 def process(features: np.ndarray, target: np.ndarray) -> tuple[tuple[str, ...], Outcome]:
     """The learner's outcome on numbers alone, without lags."""
-    spec = Specification(features=features.shape[1], outputs=1, is_classification=False, windows=(4, 16, 64))
+    columns = features.shape[1]
+    spec = Specification(features=columns, outputs=1, is_classification=False, windows=(4, 16, 64), own=(-1,) * columns)
     outcome = Learner(spec).process(Rows(features, target, np.r_[np.nan, target[:-1]]))
     return ("smoothfbo", *spec.reference_names), outcome
 

@@ -107,14 +107,35 @@ def test_weights_are_weights_of_the_fit():
     weight = np.array([1.0, 0, 2.5, 0.1, 7, 1, 1, 0.3])
     model = StreamRegressor(**OPTIONS).fit(x, y, sample_weight=weight)
     z = np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones(8)])
-    goal = (y - y.mean()) / y.std()
-    share = weight / weight.sum()
+    centre, spread = y[weight > 0].mean(), y[weight > 0].std()  # a target of weight 0 has no part in anything
+    goal, share = (y - centre) / spread, weight / weight.sum()
     solution = np.linalg.solve((z.T * share) @ z + 1e-3 * np.eye(4), (z.T * share) @ goal)
-    np.testing.assert_allclose(x @ model.coef_ + model.intercept_, z @ solution * y.std() + y.mean(), rtol=1e-9)
+    np.testing.assert_allclose(x @ model.coef_ + model.intercept_, z @ solution * spread + centre, rtol=1e-9)
     rows = StreamRegressor(**OPTIONS)
     for row, value, importance in zip(x, y, weight, strict=True):
         rows.learn_one(named(row), value, importance)
     np.testing.assert_array_equal(rows.coef_, model.coef_)
+
+
+def test_a_row_of_weight_0_counts_nothing():
+    x, y = data()
+    left_out = np.random.default_rng(4).random(ROWS) < 0.3
+    weight, missing = np.where(left_out, 0.0, 1.0), np.where(left_out, np.nan, y)
+    wrong = np.where(left_out, y.max() + 50, y)
+    frame, rows = pd.DataFrame(x, columns=list("abc")), [named(row) for row in x]
+    weighted, without = StreamRegressor(**OPTIONS), StreamRegressor(**OPTIONS)
+    for row, value, known, importance in zip(rows, wrong, missing, weight, strict=True):
+        weighted.learn_one(row, value, importance)
+        without.learn_one(row, known)
+    at_once = StreamRegressor(**OPTIONS).fit(frame, wrong, sample_weight=weight)
+    expected = [without.predict_one(row) for row in rows[:9]]
+    np.testing.assert_allclose(at_once.predict(frame[:9]), expected, rtol=1e-9)
+    np.testing.assert_allclose([weighted.predict_one(row) for row in rows[:9]], expected, rtol=1e-9)
+    assert np.mean((at_once.predict(frame) - y) ** 2) < 0.1
+    classes = np.where(y > np.median(y), "up", "down")
+    wrong = np.where(left_out, "wrong", classes)
+    model = StreamClassifier(**OPTIONS).fit(x, wrong, sample_weight=weight)
+    assert not (model.predict(x) == "wrong").any()
 
 
 def test_weights_that_are_all_the_same_change_nothing_and_bad_ones_are_refused(tmp_path):

@@ -87,7 +87,8 @@ class StreamEstimator(BaseEstimator, ABC):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
 
-        `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory.
+        `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory. The target of a
+        row with weight 0 enters nothing.
         """
         X, y = self._checked_rows(X, y)
         if self._is_classification:
@@ -301,6 +302,8 @@ class StreamEstimator(BaseEstimator, ABC):
             self._start(X)
         if X.shape[1] != self.learner_.spec.features:
             raise ValueError(f"X has {X.shape[1]} features, but it learnt with {self.learner_.spec.features}.")
+        if weight is not None:  # what counts nothing is not known: it must enter no expert, mixture or last value
+            y = np.where(weight > 0, y, np.nan)
         known = np.empty(len(y) + 1)
         known[0], known[1:] = np.nan if self.previous_ is None else self.previous_, y
         if np.isnan(y).any():
@@ -309,9 +312,10 @@ class StreamEstimator(BaseEstimator, ABC):
         self.previous_ = float(known[-1])
 
     def _start(self, X: np.ndarray) -> None:
-        options = LearnerOptions(**self._options())
+        options, encoder = LearnerOptions(**self._options()), vars(self).get("encoder_")
         spec = Specification(
             features=X.shape[1],
+            own=(-1,) * X.shape[1] if encoder is None else encoder.places,
             outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
             is_classification=self._is_classification,
             with_references=False,
@@ -319,7 +323,7 @@ class StreamEstimator(BaseEstimator, ABC):
         )
         self.learner_ = self._new_learner(spec)
         self.previous_: Any = None
-        self.encoder_ = vars(self).get("encoder_")
+        self.encoder_ = encoder
         self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
         self.features_ = vars(self).get("features_")
         if self.features_ is not None and all(isinstance(name, str) for name in self.features_):

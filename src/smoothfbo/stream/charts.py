@@ -35,6 +35,7 @@ def label(method: str, block: int) -> str:
         "smoothfbo": find(SMOOTH_FBO).label, "learned_memory": "learned memory alone",
         "unsmoothed": "learned memory, without smoothing", "last_block": "last block only",
         "random_features": "random features", "random_features_difference": "random features, difference",
+        "products": "products of columns", "products_difference": "products of columns, difference",
         "neighbours": "nearest rows", "weighted_neighbours": "nearest rows, weighted columns",
         "since_change": "since the last change",
         "all_past": "all of the past", "rolling_ridge": "ridge, last 500 rows", "last_value": "last value",

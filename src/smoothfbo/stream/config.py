@@ -66,9 +66,9 @@ class StreamConfig(LearnerOptions, LiveOptions, TableOptions):
     """Go through a table in time order, predict every row before its target is used, and learn how much past to trust.
 
     A row is predicted from its own features and the targets known by then, by a mixture of experts: ridge regressions
-    with memories of different lengths, the last value, random features, for classes the nearest rows. One of them is
-    SmoothFBO's own: it tunes its mixture of forgetting rates so that the newest block of rows would have been predicted
-    best. Experts and mixture change after every target.
+    with memories of different lengths, the last value, random features, products of columns, for classes the nearest
+    rows. One of them is SmoothFBO's own: it tunes its mixture of forgetting rates so that the newest block of rows
+    would have been predicted best. Experts and mixture change after every target.
     """
 
     def __post_init__(self) -> None:

@@ -69,6 +69,14 @@ class FrameEncoder:
                 names.append(str(name))
         return names
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Of the encoded columns: −1 for numbers, for a level of a column of text its place among the levels."""
+        places: list[int] = []
+        for name in self.names:
+            places += range(self.slots[name] + 1) if name in self.slots else (-1,)
+        return tuple(places)
+
     def frame(self, frame: Any, learns: bool) -> np.ndarray:
         """The columns of a data frame, which has the names of the first one; new levels stay if it is to be learnt."""
         return np.concatenate([self._column(name, frame[name], learns) for name in self.names], axis=1)

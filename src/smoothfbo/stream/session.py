@@ -121,6 +121,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         is_classification=schema.is_classification,
         with_references=with_references,
         lags=encoder.lag_columns,
+        own=encoder.places,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
         horizon=config.horizon,
         windows=tuple(config.windows) if with_references else (),

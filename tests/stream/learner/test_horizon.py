@@ -23,7 +23,7 @@ DELAY = blocks_until_known(HORIZON, BLOCK)
 # The learner of all tests, so that it compiles once: as of a table of two features, the newest target and a season.
 SPEC = Specification(
     features=4, outputs=1, is_classification=False, block=BLOCK, rates=4, windows=(2, 3), smoothing=3, lags=(2, 4),
-    seasons=(20,), delay=DELAY, horizon=HORIZON,
+    own=(-1, -1), seasons=(20,), delay=DELAY, horizon=HORIZON,
 )  # fmt: skip
 OF_SPEC = {"horizon": HORIZON, "lags": 1, "extra_lags": (20,)}
 

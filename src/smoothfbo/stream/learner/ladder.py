@@ -22,6 +22,7 @@ FAMILIES = (
 )
 
 
+PRODUCTS = ("products", "products_difference")  # experts for numbers; see `products`
 NEIGHBOURS = ("neighbours", "weighted_neighbours")  # experts for classes; see `neighbours`
 LINEAR_RATE = 6  # of the expert whose errors the random features learn, or the next below: a memory of 64 blocks
 

@@ -1,4 +1,4 @@
-"""The panel of experts: what each says for every row of a block, and what two of them learn from its targets."""
+"""The panel of experts: what each says for every row of a block, and what some of them learn from its targets."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 from smoothfbo.stream.learner.experts import ladder_predictions
 from smoothfbo.stream.learner.ladder import FAMILIES, LINEAR_RATE, ladder
 from smoothfbo.stream.learner.neighbours import COUNTS, class_shares, column_weights
-from smoothfbo.stream.learner.random_features import RandomFeatures, draw, empty_random_features, expand, recur
+from smoothfbo.stream.learner.products import choose, multiply
+from smoothfbo.stream.learner.random_features import Expanded, draw, empty_fit, empty_random_features, expand, recur
 from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
@@ -21,23 +22,26 @@ class Opinions(NamedTuple):
 
     experts: Float[Array, "experts rows outputs"]
     since: Since
-    random: RandomFeatures
+    random: Expanded
 
 
 class Panel:
-    """Learned memory, ladder of forgetting rates, what came since the last change, random features, for classes the
-    nearest rows, last values."""
+    """Learned memory, ladder of forgetting rates, what came since the last change, random features, for numbers
+    products of columns, for classes the nearest rows, last values."""
 
     def __init__(self, spec: Specification, views: Views):
         self.spec, self.views = spec, views
         self.projection = draw(spec.features, spec.lags, spec.seed)
+        self.products = choose(spec.own, spec.seed) if spec.has_products else None
         self.linear = max(i for i, k in enumerate(ladder(spec.rates)) if k <= LINEAR_RATE)
 
     def no_changes(self) -> Since:
         return empty_since(self.spec.kept)
 
-    def no_random_features(self) -> RandomFeatures:
-        return empty_random_features(self.spec.features, 2 * self.spec.outputs)
+    def no_random_features(self) -> Expanded:
+        columns, goals = self.spec.features, 2 * self.spec.outputs
+        products = None if self.products is None else empty_fit(columns + 1 + len(self.products.one), goals)
+        return Expanded(empty_random_features(columns, goals), products)
 
     def predict(
         self,
@@ -69,13 +73,10 @@ class Panel:
         )
         since = _judge(state, fits, (target - mean) / spread, counts)
         fits = fits * spread + mean
-        random, bases, ahead, by_past = self._recur(state, inputs, fits, previous, target, counts)
-        guess = ahead if spec.delay == 0 else by_past
-        _, unit = self.views.first_units_of_target(state)
-        guess = bases + jnp.stack([guess[:, ::2], guess[:, 1::2]]) * unit
+        random, guesses = self._recur(state, inputs, fits, previous, target, counts)
         near = self._neighbours(state, block, inputs, previous, moments[ladder(spec.rates)[self.linear]], at_once)
         seasons = self.views.seasons(block, previous)
-        return Opinions(jnp.concatenate([learned, fits, guess, near, seasons, previous[None]]), since, random)
+        return Opinions(jnp.concatenate([learned, fits, guesses, near, seasons, previous[None]]), since, random)
 
     def _neighbours(
         self, state: LearnerState, block: Rows, inputs: Array, previous: Array, moments: Array, known: Array
@@ -103,7 +104,7 @@ class Panel:
         block: Rows,
         said: Float[Array, "experts rows outputs"],
         counts: Float[Array, " rows"],
-    ) -> tuple[Since, RandomFeatures]:
+    ) -> tuple[Since, Expanded]:
         """What a block that is known late says of what the experts had said of it."""
         fits = said[1 : 1 + len(FAMILIES) * len(ladder(self.spec.rates)) + 1]
         mean, spread = self.views.units_of_target(state)
@@ -114,13 +115,20 @@ class Panel:
 
     def _recur(
         self, state: LearnerState, inputs: Array, fits: Array, previous: Array, target: Array, counts: Array
-    ) -> tuple[RandomFeatures, Array, Array, Array]:
-        """Random features learn what two simple experts leave over; see `recur`."""
+    ) -> tuple[Expanded, Float[Array, "experts rows outputs"]]:
+        """Random features and products learn what two simple experts leave over, and what each adds to them; see
+        `recur`. With a delay it is the past alone that says so."""
         _, unit = self.views.first_units_of_target(state)
         bases = jnp.stack([fits[self.linear], previous])
         rest = pairs(*((target - bases) / unit))
-        random, ahead, by_past = recur(state.random, expand(inputs, *self.projection), rest, counts)
-        return random, bases, ahead, by_past
+        waves, *found = recur(state.random.waves, expand(inputs, *self.projection), rest, counts)
+        all_found, products = [found], None
+        if self.products is not None and state.random.products is not None:
+            products, *found = recur(state.random.products, multiply(inputs, self.products), rest, counts)
+            all_found.append(found)
+        added = [ahead if self.spec.delay == 0 else by_past for ahead, by_past in all_found]
+        guesses = [bases + jnp.stack([one[:, ::2], one[:, 1::2]]) * unit for one in added]
+        return Expanded(waves, products), jnp.concatenate(guesses)
 
 
 def _judge(state: LearnerState, fits: Array, goal: Array, counts: Array) -> Since:

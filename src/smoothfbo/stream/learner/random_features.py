@@ -37,6 +37,13 @@ class RandomFeatures(NamedTuple):
     blocks: Int[Array, ""]
 
 
+class Expanded(NamedTuple):
+    """The fits to random features and, where there are any, to products of columns."""
+
+    waves: RandomFeatures
+    products: RandomFeatures | None
+
+
 def draw(columns: int, lags: tuple[int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Ω and b; numbers, not traced."""
     random = np.random.default_rng(seed)
@@ -50,7 +57,10 @@ def draw(columns: int, lags: tuple[int, int], seed: int) -> tuple[np.ndarray, np
 
 
 def empty_random_features(columns: int, goals: int) -> RandomFeatures:
-    size = columns + 1 + COUNT
+    return empty_fit(columns + 1 + COUNT, goals)
+
+
+def empty_fit(size: int, goals: int) -> RandomFeatures:
     return RandomFeatures(jnp.eye(size) / RIDGE, jnp.zeros((goals, size)), jnp.zeros((), jnp.int32))
 
 
@@ -92,6 +102,6 @@ def recur(
     after = RandomFeatures((inverse + inverse.T) / 2, state.coefficients + innovations.T @ scaled, state.blocks + 1)
     # Every pivot is 1 + xᵀPx of some P ≥ 0. Where rounding has spoilt that, or a value was not finite, begin again.
     is_sound = jnp.all(done.pivots > 0.5) & jnp.all(jnp.isfinite(after.coefficients))
-    fresh = empty_random_features(size - 1 - COUNT, goals.shape[1])
+    fresh = empty_fit(size, goals.shape[1])
     after = optax.tree.where(is_sound, after, fresh)
     return after, ahead[:count], by_past[:count]

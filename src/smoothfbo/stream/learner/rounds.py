@@ -12,7 +12,7 @@ from smoothfbo.stream.learner.aggregation import Aggregate
 from smoothfbo.stream.learner.blocks import Blocks
 from smoothfbo.stream.learner.mixture import Mixture
 from smoothfbo.stream.learner.panel import Panel
-from smoothfbo.stream.learner.random_features import RandomFeatures
+from smoothfbo.stream.learner.random_features import Expanded
 from smoothfbo.stream.learner.since import Since
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
@@ -25,7 +25,7 @@ class Layers(NamedTuple):
     """What learns row by row, after the targets of a block."""
 
     since: Since
-    random: RandomFeatures
+    random: Expanded
     aggregate: Aggregate
     mistakes: Float[Array, " classifiers"] | None
 
@@ -69,7 +69,7 @@ class Rounds:
         said = jax.eval_shape(lambda: self._predict(state, block).said)
         return state._replace(waiting=nothing_waits(said, self.spec.delay))
 
-    def _begin_again(self) -> tuple[RandomFeatures, Aggregate]:
+    def _begin_again(self) -> tuple[Expanded, Aggregate]:
         return self.panel.no_random_features(), self.mixture.no_weights()
 
     def _advance(

@@ -1,8 +1,9 @@
 """Single rows of a regression, in NumPy: a call of a compiled program takes longer than all the arithmetic of a row.
 
 The experts' predictions are x = A v, with v = (φ, last value): the standardised features, the constant, the random
-features, and the last known target in its first units. With the weights W of the mixtures, the coefficients c of the
-stacks and the weights w of the rules that mix all these (see `aggregation`, `stacking`), the prediction is
+features, the products, and the last known target in its first units. With the weights W of the mixtures, the
+coefficients c of the stacks and the weights w of the rules that mix all these (see `aggregation`, `stacking`), the
+prediction is
 
     w · (m, m_0 + cut(c (x − m_0))),   m = W x.
 
@@ -38,8 +39,9 @@ from smoothfbo.stream.learner.aggregation import (
 from smoothfbo.stream.learner.experts import ladder_systems
 from smoothfbo.stream.learner.ladder import FAMILIES
 from smoothfbo.stream.learner.packing import packed
+from smoothfbo.stream.learner.products import CLIP as CLIP_OF_PRODUCTS
 from smoothfbo.stream.learner.random_features import CLIP as CLIP_OF_RANDOM
-from smoothfbo.stream.learner.random_features import MEMORY
+from smoothfbo.stream.learner.random_features import MEMORY, Expanded
 from smoothfbo.stream.learner.recent import LARGEST, RETENTIONS, Recent
 from smoothfbo.stream.learner.recent import ROUNDING as ROUNDING_OF_SQUARES
 from smoothfbo.stream.learner.recursive import Fit, fit_to_past
@@ -58,7 +60,7 @@ class Begun(NamedTuple):
 
     - `factor`, `shift`, `middle`, `limit`, `mean`, `spread`: of the features; beyond the limit a value is left out.
     - `target`: origin and unit, and the middle and the limit of what can be meant; NaN where nothing is to be said.
-    - `experts`: A; `ladder`, `random`: the inverses of the two kinds of fits.
+    - `experts`: A; `ladder`, `random`, `products`: the inverses of the three kinds of fits; the last may be none.
     - `stack`: inverses and c; `first`, `second`, `recent`: what the weights are made of.
     """
 
@@ -72,6 +74,7 @@ class Begun(NamedTuple):
     experts: Any
     ladder: Any
     random: Any
+    products: Any
     stack: Fit
     first: Weighing
     second: Weighing
@@ -89,6 +92,9 @@ class Beginning:
     def __init__(self, rounds: Rounds):
         self.rounds, self.linear = rounds, rounds.panel.linear
         self.matrix, self.phases = rounds.panel.projection
+        self.factors = None
+        if (products := rounds.panel.products) is not None:
+            self.factors = products.one, products.other, products.limits
         self._shapes = jax.eval_shape(lambda: self._begin(rounds.init()))
         self._call = jax.jit(lambda state: packed(self._begin(state)))
 
@@ -116,11 +122,10 @@ class Beginning:
             *(state.features.mean, state.features.spread),
             # A far target may stay: the next ones are judged by that.
             jnp.where((state.memory.blocks > 0) & (state.targets.far == 0), target, jnp.nan),
-            self._experts(
-                learned, ladder.coefficients, state.random.coefficients, spread / unit, (mean - origin) / unit
-            ),
+            self._experts(learned, ladder.coefficients, state.random, spread / unit, (mean - origin) / unit),
             ladder.inverse,
-            state.random.inverse / (1 - 1 / MEMORY),
+            state.random.waves.inverse / (1 - 1 / MEMORY),
+            None if state.random.products is None else state.random.products.inverse / (1 - 1 / MEMORY),
             held_stack(mixed.stack, mixed.first.shared.scale),
             weighing(mixed.first),
             weighing(mixed.second),
@@ -128,18 +133,23 @@ class Beginning:
         )
 
     def _experts(
-        self, learned: Array, ladder: Array, random: Array, scale: Array, centre: Array
+        self, learned: Array, ladder: Array, random: Expanded, scale: Array, centre: Array
     ) -> Float[Array, "experts v"]:
         """A, in the order of `Specification.expert_names`."""
         each = len(ladder) // len(FAMILIES)
         on_last = jnp.asarray([0.0] + [float(family.of_difference) for family in FAMILIES for _ in range(each)] + [0.0])
         simple = jnp.concatenate([learned[None], ladder]) * scale
         simple = simple.at[:, -1].add((1 - on_last) * centre)
-        size, p = random.shape[1], learned.shape[0]
-        fits = jnp.concatenate([simple, jnp.zeros((len(simple), size - p)), on_last[:, None]], axis=1)
+        p, start = learned.shape[0], random.waves.coefficients.shape[1]
+        stop = start if random.products is None else start + random.products.coefficients.shape[1] - p
+        fits = jnp.concatenate([simple, jnp.zeros((len(simple), stop - p)), on_last[:, None]], axis=1)
         last = jnp.zeros_like(fits[0]).at[-1].set(1)
-        guesses = jnp.stack([fits[1 + self.linear], last]).at[:, :-1].add(random)
-        return jnp.concatenate([fits, guesses, last[None]])
+        bases = jnp.stack([fits[1 + self.linear], last])
+        guesses = [bases.at[:, :start].add(random.waves.coefficients)]
+        if random.products is not None:
+            own = jnp.r_[:p, start:stop]
+            guesses.append(bases.at[:, own].add(random.products.coefficients))
+        return jnp.concatenate([fits, *guesses, last[None]])
 
 
 class SingleRows:
@@ -199,14 +209,20 @@ class SingleRows:
         self._follow()
 
     def _row(self, features: np.ndarray, previous: float) -> np.ndarray:
-        """v; see `Views.inputs` and `random_features.expand`."""
+        """v; see `Views.inputs`, `random_features.expand` and `products.multiply`."""
         factor, shift, middle, limit, mean, spread, *_ = self.begun
         values = factor * features + shift
         standard = np.minimum(np.maximum((values - mean) / spread, -CLIP), CLIP)
         standard = np.where(np.abs(values - middle) <= limit, standard, 0.0)  # what is NaN is not
         angles = self.begin.matrix @ np.minimum(np.maximum(standard, -CLIP_OF_RANDOM), CLIP_OF_RANDOM)
         waves = math.sqrt(2.0) * np.cos(angles + self.begin.phases)
-        return np.concatenate([standard, (1.0,), waves, ((previous - self.origin) / self.unit,)])
+        last = ((previous - self.origin) / self.unit,)
+        if self.begin.factors is None:
+            return np.concatenate([standard, (1.0,), waves, last])
+        one, other, limits = self.begin.factors
+        cut = np.minimum(np.maximum(standard, -CLIP_OF_PRODUCTS), CLIP_OF_PRODUCTS)
+        products = np.minimum(np.maximum(standard[one], -limits), limits) * cut[other]
+        return np.concatenate([standard, (1.0,), waves, products, last])
 
     def _opinions(self, features: np.ndarray, previous: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """v; what the experts say; and what the mixtures of them say, and the stacks."""
@@ -219,13 +235,20 @@ class SingleRows:
         return row, experts, np.concatenate([said, said[0] + beyond])
 
     def _fit(self, row: np.ndarray, errors: np.ndarray, weight: float) -> None:
-        """The ladder, and the random features, which add to two of its predictions."""
-        _, _, _, _, _, _, _, experts, ladder, random, *_ = self.begun
+        """The ladder, and the random features and products, which add to two of its predictions."""
+        _, _, _, _, _, _, _, experts, ladder, random, products, *_ = self.begun
         fits, p, size = len(ladder), ladder.shape[1], len(random)
         steps = _add_row(ladder, row[:p], weight) * errors[1 : 1 + fits, None]
         experts[1 : 1 + fits, :p] += steps
         experts[1 + fits, :p] += steps[self.begin.linear]
         experts[1 + fits : 3 + fits, :size] += errors[1 + fits : 3 + fits, None] * _add_row(random, row[:size], 1.0)
+        if products is not None:
+            steps_of_products = _add_row(products, np.concatenate([row[:p], row[size:-1]]), 1.0)
+            experts[3 + fits, :p] += steps[self.begin.linear]
+            for expert in (3 + fits, 4 + fits):
+                step = errors[expert] * steps_of_products
+                experts[expert, :p] += step[:p]
+                experts[expert, size:-1] += step[p:]
 
     def _stack(self, differences: np.ndarray, error: float, weight: float) -> None:
         inverse, coefficients = self._corrections

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from smoothfbo.stream.learner.ladder import NEIGHBOURS, ladder_names
+from smoothfbo.stream.learner.ladder import NEIGHBOURS, PRODUCTS, ladder_names
 from smoothfbo.stream.options import LearnerOptions, default_block
 
 LIMIT = 1.0  # of the entries of a smoothed gradient
@@ -26,6 +26,9 @@ class Specification(LearnerOptions):
     """Uniform windows among the references, in blocks."""
     lags: tuple[int, int] = (0, 0)
     """Which columns are lags of the target: from the first number up to the second."""
+    own: tuple[int, ...] = ()
+    """The columns of the table itself, which come first: −1 for a number, for a level of a text column its place among
+    the levels. Products of two of them have an expert, in regression."""
     seasons: tuple[int, ...] = ()
     """Lags of the target that are experts by themselves: the last of the lags, in regression."""
     delay: int = 0
@@ -41,6 +44,11 @@ class Specification(LearnerOptions):
     @property
     def is_network(self) -> bool:
         return self.predictor == "network"
+
+    @property
+    def has_products(self) -> bool:
+        """Whether there are two columns that can be multiplied; the levels of a text column are one."""
+        return not self.is_classification and sum(place <= 0 for place in self.own) >= 2
 
     @property
     def constant(self) -> int:
@@ -66,6 +74,7 @@ class Specification(LearnerOptions):
             "since_change",
             "random_features",
             "random_features_difference",
+            *(PRODUCTS if self.has_products else ()),
             *(NEIGHBOURS if self.is_classification else ()),
             *(f"season_{lag}" for lag in self.seasons),
             "last_value",

@@ -10,7 +10,7 @@ from smoothfbo.stream.learner.aggregation import Aggregate
 from smoothfbo.stream.learner.calibration import Calibrations
 from smoothfbo.stream.learner.memory import Memory
 from smoothfbo.stream.learner.moments import Moments
-from smoothfbo.stream.learner.random_features import RandomFeatures
+from smoothfbo.stream.learner.random_features import Expanded
 from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
 from smoothfbo.stream.learner.rows import RowMemory
 from smoothfbo.stream.learner.since import Since
@@ -34,7 +34,7 @@ class LearnerState(NamedTuple):
     calibration: Calibrations | None  # only for classes
     mistakes: Float[Array, " classifiers"] | None  # only for classes
     since: Since
-    random: RandomFeatures
+    random: Expanded
     aggregate: Aggregate
     waiting: Waiting | None = None  # only with a delay
 

@@ -69,6 +69,17 @@ class Encoder:
         return names
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """Of the features before the lags: −1 for numbers, for a level of a text column its place among the levels."""
+        places: list[int] = []
+        for column in self.schema.features:
+            if column.kind == "numeric":
+                places.append(-1)
+            elif column.kind == "categorical":
+                places += range(column.slots + 1)
+        return tuple(places)
+
+    @property
     def lag_columns(self) -> tuple[int, int]:
         """Which features are lags of the target: from the first number up to the second."""
         stop = self.width - (2 * len(PERIODS) if self._has_calendar else 0)
