@@ -88,7 +88,7 @@ class Online(eqx.Module):
         key_init, key_rounds = jax.random.split(key)
         estimator = self.estimator.init(self.problem, outer, without_padding(checks.as_arrays(data)), key_init)
         first = _counters(outer, key_rounds, self.monitor)
-        return first._replace(outer=outer, estimator=estimator, optimiser=self.optimiser.init(outer))
+        return _unshared(first._replace(outer=outer, estimator=estimator, optimiser=self.optimiser.init(outer)))
 
     @plain_method
     def step(self, state: State, data: Any, problem: Problem | None = None) -> tuple[State, Info]:
@@ -275,8 +275,8 @@ def _remark(before: State, after: State, trace: Any) -> None:
     oscillating = jnp.zeros((), jnp.int32)
     if before.monitor is not None and after.monitor is not None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
-    gradient_norm = trace.gradient_norm if isinstance(trace, Info) else None
-    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, gradient_norm)
+    norms = (trace.gradient_norm, trace.implicit_norm) if isinstance(trace, Info) else None
+    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, norms)
 
 
 def _is_mapped(source: AbstractSource) -> bool:
@@ -306,6 +306,18 @@ def _counters(outer: PyTree, key: PRNGKeyArray, is_monitored: bool) -> State:
 @eqx.filter_jit
 def _init_source(source: AbstractSource, key: PRNGKeyArray) -> tuple[PyTree, Any]:
     return source.init(key)
+
+
+def _unshared(state: State) -> State:
+    """The same with a copy of every array that stands in two places: JAX donates a buffer only once."""
+    seen: set[int] = set()
+
+    def own(leaf: Any) -> Any:
+        is_shared = id(leaf) in seen
+        seen.add(id(leaf))
+        return jnp.array(leaf) if is_shared else leaf
+
+    return jax.tree.map(own, state)
 
 
 def _key_data(key: PRNGKeyArray) -> UInt32[Array, "words"]:
