@@ -123,6 +123,12 @@ def require_integer(value: object, name: str, minimum: int) -> None:
         raise ValueError(f"{name} must be an integer >= {minimum}, got {name}={value!r}.")
 
 
+def require_batch_size(value: object) -> None:
+    """None stands for all samples."""
+    if value is not None:
+        require_integer(value, "batch_size", 1)
+
+
 def require_range(
     value: object, name: str, low: float | int, high: float | int = math.inf, *, open_low: bool = False
 ) -> None:

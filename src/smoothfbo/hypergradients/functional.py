@@ -74,8 +74,7 @@ class Functional(AbstractInnerEstimator):
     def __init__(
         self, inner: Any, adjoint: Any, *, batch_size: int | None = None, correction: AbstractCorrection | None = None
     ):
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
             raise TypeError(
                 f"adjoint must be a Network, a Linear or PointwiseAdjoint(), got a {type(adjoint).__name__}."
