@@ -17,8 +17,9 @@ import numpy as np
 from benchmarks import measure
 from smoothfbo.harness.charts import PALETTE, Chart, Series
 from smoothfbo.harness.lanes import use_compilation_cache
-from smoothfbo.online import Info, State, start
-from smoothfbo.online import run as run_online
+from smoothfbo.online import Info, State
+from smoothfbo.runs import run as run_online
+from smoothfbo.runs import start
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.measure import headlines, measure_lane

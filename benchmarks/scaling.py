@@ -103,8 +103,9 @@ def tiny(rounds: int, window: int) -> tuple[Callable[[], Any], Callable[[Any], A
     import jax.numpy as jnp
     import optax
 
-    from smoothfbo.online import Online, start
-    from smoothfbo.online import run as run_online
+    from smoothfbo.online import Online
+    from smoothfbo.runs import run as run_online
+    from smoothfbo.runs import start
     from smoothfbo.smoothing import window_average
     from smoothfbo.testbeds import DriftingCosine
 

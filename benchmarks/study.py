@@ -90,7 +90,7 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
     import jax
     import jax.numpy as jnp
 
-    from smoothfbo import online
+    from smoothfbo import runs
     from smoothfbo.harness.lanes import SpreadProgram
     from smoothfbo.studies.cartpole.methods import find
     from smoothfbo.studies.cartpole.program import learner, programs, record, replay
@@ -100,7 +100,7 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
     def advance(numbers: Any, lane: Any) -> tuple[Any, dict[str, Any]]:
         source = replay(config, find(method), numbers)
         algorithm = learner(find(method), source, numbers, clip=config.clip, capacity=window, rounds=config.steps)
-        state, trace = online.run(algorithm, source, rounds=steps, state=lane.run, record=record)
+        state, trace = runs.run(algorithm, source, rounds=steps, state=lane.run, record=record)
         return lane._replace(run=state), {"means": jnp.mean(trace, axis=0)}
 
     program = replace(programs(config)[0], advance=advance, chunk=steps)

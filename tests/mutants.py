@@ -207,6 +207,8 @@ MUTATIONS = [
     # the loop
     ("online.py", "outer=state.outer,\n            gradient=estimate", "outer=following.outer,\n            gradient=estimate", ONLINE),
     ("online.py", "outer = optax.tree.where(finite, outer, state.outer)", "pass", ONLINE),
+    ("online.py", "return jnp.array(leaf) if is_shared else leaf", "return leaf", ONLINE),
+    ("traps.py", "and not np.any(norms[0]) and not np.any(norms[1])", "and not np.any(norms[0])", TRAPS),
     ("online.py", "self.estimator.kept(warm, state.estimator)", "warm", ONLINE),
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),

@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
 from benchmarks import hypergradients, ridge, stream_page, study
-from smoothfbo.online import start
+from smoothfbo.runs import start
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
 from smoothfbo.studies.cartpole.methods import find

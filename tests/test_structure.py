@@ -34,6 +34,7 @@ LIBRARY = {
     "problem",
     "recommended",
     "regret",
+    "runs",
     "samples",
     "saving",
     "smoothing",

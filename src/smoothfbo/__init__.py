@@ -34,13 +34,15 @@ if TYPE_CHECKING:
         Storm,
         Unrolled,
     )
-    from smoothfbo.online import Info, Online, RunState, State, run, start
+    from smoothfbo.online import Online
     from smoothfbo.problem import Problem
     from smoothfbo.recommended import smooth_fbo
+    from smoothfbo.runs import run, start
     from smoothfbo.samples import Data, Samples, pad
     from smoothfbo.saving import load, save
     from smoothfbo.smoothing import discounted_average, mixed_average, smoothed_gradient, window_average
     from smoothfbo.source import AbstractSource, FunctionSource, RecordedSource, RepeatedSource, Round, as_source
+    from smoothfbo.states import Info, RunState, State
     from smoothfbo.steps import Potential, bregman_descent
     from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
     from smoothfbo.stream.groups.estimators import SeriesClassifier, SeriesRegressor
@@ -138,7 +140,9 @@ _HOME = {
             "Storm",
             "Unrolled",
         ),
-        "online": ("Info", "Online", "RunState", "State", "run", "start"),
+        "online": ("Online",),
+        "runs": ("run", "start"),
+        "states": ("Info", "RunState", "State"),
         "problem": ("Problem",),
         "recommended": ("smooth_fbo",),
         "samples": ("Data", "Samples", "pad"),

@@ -1,5 +1,6 @@
 """Mistakes that can be seen before anything is computed: each becomes one sentence."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,8 +37,10 @@ def as_arrays(tree: PyTree) -> PyTree[jax.Array]:
 
 
 def require_numbers(tree: PyTree, name: str) -> None:
-    """No text, no dates, no Python objects."""
+    """No text, no dates, no tables, no Python objects."""
     for path, leaf in named_leaves(tree, name):
+        if hasattr(leaf, "to_numpy") and not hasattr(leaf, "dtype"):
+            raise TypeError(f"{path} is a {type(leaf).__name__}; give an array: {path}.to_numpy().")
         kind = np.asarray(leaf).dtype if isinstance(leaf, (str, bytes, np.ndarray, np.generic)) else None
         if kind is not None and kind.kind in "SUOMm":
             raise TypeError(
@@ -120,6 +123,12 @@ def require_integer(value: object, name: str, minimum: int) -> None:
         raise ValueError(f"{name} must be an integer >= {minimum}, got {name}={value!r}.")
 
 
+def require_batch_size(value: object) -> None:
+    """None stands for all samples."""
+    if value is not None:
+        require_integer(value, "batch_size", 1)
+
+
 def require_range(
     value: object, name: str, low: float | int, high: float | int = math.inf, *, open_low: bool = False
 ) -> None:
@@ -134,6 +143,18 @@ def require_range(
     if not ok:
         bracket = "(" if open_low else "["
         raise ValueError(f"{name} must be a number in {bracket}{low:g}, {high:g}], got {name}={value!r}.")
+
+
+def require_arguments(function: Callable[..., Any], name: str, *arguments: str) -> None:
+    """The function can be called with so many positional arguments, where its signature is known."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some built-in functions
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}: {error}.") from None
 
 
 def abstract_call(function: Callable[..., Any], name: str, **arguments: Any) -> PyTree[jax.ShapeDtypeStruct]:

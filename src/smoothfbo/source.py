@@ -54,6 +54,9 @@ class FunctionSource(AbstractSource):
 
     function: Callable[[Int[Array, ""], PRNGKeyArray], Any]
 
+    def __check_init__(self) -> None:
+        checks.require_arguments(self.function, "source", "round", "key")
+
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
         first = self._round(jnp.zeros((), jnp.int32), jax.random.fold_in(key, 0)).data
         traps.check_source(self.function, key)  # where it is traced: once for a source

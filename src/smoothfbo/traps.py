@@ -92,19 +92,29 @@ def check_broadcast(
                 )
 
 
-def remark(rounds: Any, skipped: Any, oscillating: Any, gradient_norm: Any) -> None:
-    """Warn at the end of a run that stood still or worked against itself, where its numbers can be seen."""
+def remark(rounds: Any, skipped: Any, oscillating: Any, norms: Any) -> None:
+    """Warn at the end of a run that stood still or worked against itself, where its numbers can be seen.
+
+    `norms` are those of the gradients and of their implicit terms; None: not recorded.
+    """
     if not checks.is_concrete((rounds, skipped, oscillating)) or jnp.shape(skipped):
         return
     rounds = int(rounds)
     if 2 * int(skipped) > rounds:
         wrong = "hypergradient or update"
-        if gradient_norm is not None:
-            is_known = np.isfinite(gradient_norm).sum() > rounds / 2
+        if norms is not None:
+            is_known = np.isfinite(norms[0]).sum() > rounds / 2
             wrong = "update, though not their hypergradient," if is_known else "hypergradient"
         warnings.warn(
             f"{int(skipped)} of {rounds} rounds were skipped because their {wrong} was not finite: λ stood still "
             "there. Look at `finite`, the losses and the norms in the trace.",
+            stacklevel=3,
+        )
+    # The implicit term of an oracle is NaN, which is not 0: its gradient may well vanish.
+    if norms is not None and not np.any(norms[0]) and not np.any(norms[1]):
+        warnings.warn(
+            f"The hypergradient was exactly 0 in all {rounds} rounds: λ stood still. Does inner_loss or a penalty use "
+            "outer, without stop_gradient? Or is λ where they no longer change with it, far out on a sigmoid, say?",
             stacklevel=3,
         )
     if 4 * int(oscillating) > rounds:

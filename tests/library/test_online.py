@@ -478,12 +478,17 @@ def test_what_is_not_recorded_is_not_computed(key):
     assert few < 0.99 * operations(lambda state, info: (info.outer, info.inner_residual))
 
 
-def test_states_can_be_donated_from_the_first_round_on(key):
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.chain(sf.window_average(4), optax.adam(0.1))),
+        sf.smooth_fbo(RIDGE_PROBLEM, linear(), window=3),
+    ],
+    ids=["window", "smooth_fbo"],
+)
+def test_states_can_be_donated_from_the_first_round_on(algorithm, key):
     """As the docstring of step says, for windows too large to copy."""
     data = ridge_data(Ridge.draw(3))
-    algorithm = sf.Online(
-        RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.chain(sf.window_average(4), optax.adam(0.1))
-    )
     outer = jnp.zeros(3)
     donated = algorithm.init(outer, data, key)
     kept = algorithm.init(outer, data, key)

@@ -140,6 +140,21 @@ def test_text_in_a_live_round_is_one_sentence():
         sf.run(algorithm, [text], jnp.zeros(3), key=jax.random.key(0))
 
 
+@pytest.mark.usefixtures("as_users_call")
+def test_a_table_in_a_live_round_is_one_sentence():
+    pandas = pytest.importorskip("pandas")
+    data = ridge_data(Ridge.draw(0))
+    frame = data._replace(inner=sf.Samples(pandas.DataFrame(np.asarray(data.inner.x)), data.inner.y))
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))
+    with pytest.raises(TypeError, match=r"data\.inner\.x is a DataFrame; give an array: data\.inner\.x\.to_numpy\(\)"):
+        sf.run(algorithm, [frame], jnp.zeros(3), key=jax.random.key(0))
+    column = data._replace(
+        outer=sf.Samples(data.outer.x, jax.tree.map(lambda y: pandas.Series(np.asarray(y)), data.outer.y))
+    )
+    final, same = (sf.run(algorithm, [each], jnp.zeros(3), key=jax.random.key(0))[0] for each in (column, data))
+    np.testing.assert_array_equal(final.learner.outer, same.learner.outer)
+
+
 def test_a_problem_of_its_own_in_a_live_round():
     doubled = sf.Problem(lambda outer, v, x, y: 2 * RIDGE_PROBLEM.inner_loss(outer, v, x, y), RIDGE_PROBLEM.outer_loss)
     _, usual = start(EACH[:2])

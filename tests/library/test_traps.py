@@ -31,6 +31,16 @@ TABLE = np.arange(12.0).reshape(4, 3)
 # Sources
 
 
+def test_a_source_of_other_arguments():
+    for source in (lambda round: jnp.ones(3), lambda: jnp.ones(3), lambda round, key, extra: jnp.ones(3)):
+        with pytest.raises(
+            TypeError, match=r"source must be a function of \(round, key\), got <function .*: .*argument"
+        ):
+            start(source)
+    start(lambda *both: jax.random.normal(both[1], (3,)))
+    start(lambda round, key, size=3: jax.random.normal(key, (size,)))
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -225,6 +235,26 @@ def test_a_run_that_mostly_skipped():
     with pytest.warns(UserWarning, match="because their update, though not their hypergradient, was not finite"):
         sf.run(polyak, jnp.ones(8), jnp.ones(2), rounds=8, key=KEY)
     sf.run(ORACLE, batches[4:], jnp.ones(2), rounds=4, key=KEY)  # two of four: not most
+
+
+@pytest.mark.parametrize(
+    "inner_loss",
+    [
+        lambda outer, v, x, y: (v - y) ** 2,  # λ was forgotten
+        lambda outer, v, x, y: jax.lax.stop_gradient(outer[0]) * (v - y) ** 2,
+        lambda outer, v, x, y: (1 + jax.nn.sigmoid(outer[0] - 1e4)) * (v - y) ** 2,  # flat
+    ],
+)
+def test_a_run_whose_hypergradient_is_always_zero(inner_loss):
+    samples = sf.Samples(DATA.inner.x, jnp.ones(40))
+    source = sf.RepeatedSource(sf.Data(samples, samples))
+    algorithm = sf.Online(
+        sf.Problem(inner_loss, lambda outer, v, x, y: v**2), sf.Functional(linear(), linear()), optax.sgd(0.1)
+    )
+    with pytest.warns(UserWarning, match="exactly 0 in all 3 rounds: λ stood still. Does inner_loss .* use outer"):
+        sf.run(algorithm, source, jnp.ones(1), rounds=3, key=KEY)
+    still = sf.Online(estimator=ORACLE.estimator, optimiser=optax.sgd(0.1))  # an oracle at its optimum
+    sf.run(still, jnp.ones(3), jnp.zeros(2), rounds=3, key=KEY)
 
 
 def test_a_run_that_oscillates():

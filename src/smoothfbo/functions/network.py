@@ -110,8 +110,7 @@ class Network(AbstractFunction):
             takes_outer(penalty)
         checks.require_integer(steps, "steps", 0)
         checks.require_integer(unroll, "unroll", 1)
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         self.make, self.frozen = make, None if is_pair else frozen_part(make)
         self.is_random = is_random(make.apply if is_pair else self.frozen)
         self.optimiser, self.steps = as_optimiser(optimiser, "optimiser such as optax.adam(1e-3)"), steps

@@ -132,7 +132,7 @@ def _show(report: StudyReport, folder: Path, place: str | Path, console: Any) ->
     status, line = report.outcome(folder)
     if line is not None:
         print(f"smoothfbo: {line}", file=sys.stderr)
-    return max(status, _tell_missing(folder, place))
+    return max(status, _print_missing(folder, place))
 
 
 def _draw(report: StudyReport, folder: Path) -> Path:
@@ -146,7 +146,7 @@ def _draw(report: StudyReport, folder: Path) -> Path:
         raise UsageError(f"{what} ({missing[0]}); to try again: smoothfbo resume {folder}.") from error
 
 
-def _tell_missing(folder: Path, place: str | Path) -> int:
+def _print_missing(folder: Path, place: str | Path) -> int:
     """Lines on what the results do not have, because it failed; 1 if there is anything."""
     missing = folders.read_missing(folder)
     for line in missing:
@@ -218,4 +218,4 @@ class Report:
                 if mirror is not None:
                     mirror.push(is_last=True)
                 screen.say(console, f"Written: {place}/{page.relative_to(folder)}")
-            return max(_tell_missing(here[place][0], place) for place in places)
+            return max(_print_missing(here[place][0], place) for place in places)

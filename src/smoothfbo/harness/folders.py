@@ -20,7 +20,7 @@ MISSING = "missing.json"
 PACKAGES = ("smoothfbo", "jax", "jaxlib", "optax", "equinox", "numpy")
 
 
-class Busy(UsageError):
+class FolderInUse(UsageError):
     """Another process is at work in a folder."""
 
 
@@ -129,7 +129,7 @@ def locked(path: Path, where: str, wait: float = 0) -> Iterator[None]:
         with FileLock(path, timeout=wait):
             yield
     except Timeout:
-        raise Busy(f"another process is running in {where}; wait for it, or stop it first.") from None
+        raise FolderInUse(f"another process is running in {where}; wait for it, or stop it first.") from None
 
 
 def read_description(folder: Path, known: tuple[str, ...] | None = None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         try:
-            self._former = signal.signal(signal.SIGINT, self._ask)
+            self._former = signal.signal(signal.SIGINT, self._request_stop)
             self._is_active = True
         except ValueError:  # not in the main thread: Ctrl-C goes elsewhere
             pass
@@ -51,7 +51,7 @@ class Interruption:
         if self._is_active:
             signal.signal(signal.SIGINT, self._former)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         is_second, self.is_requested = self.is_requested, True
         if is_second or self._is_waiting:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """How an estimator is shown. `smoothed`: label and colour of its own where it is smoothed over time."""
 
     label: str
@@ -18,15 +18,15 @@ class Look(NamedTuple):
     is_reference: bool = False  # what a perfect method would do, or what doing nothing does
 
 
-# Smoothed methods keep the colour of their estimator and are drawn dashed, unless they have a look of their own.
+# Smoothed methods keep the colour of their estimator and are drawn dashed, unless they have a style of their own.
 # Methods share a colour only where no study compares them.
-SHARED: Mapping[str, Look] = {
-    "fbo": Look("FBO", "#0072b2", smoothed=("SmoothFBO", "#009e73")),
-    "corrected-fbo": Look("FBO, corrected", "#56b4e9", smoothed=("SmoothFBO, corrected", "#00573f")),
-    "aid": Look("AID", "#cc79a7"),
-    "unrolled": Look("Unrolled", "#d55e00"),
-    "omd": Look("OMD", "#1e0096"),
-    "exact": Look(
+SHARED: Mapping[str, Style] = {
+    "fbo": Style("FBO", "#0072b2", smoothed=("SmoothFBO", "#009e73")),
+    "corrected-fbo": Style("FBO, corrected", "#56b4e9", smoothed=("SmoothFBO, corrected", "#00573f")),
+    "aid": Style("AID", "#cc79a7"),
+    "unrolled": Style("Unrolled", "#d55e00"),
+    "omd": Style("OMD", "#1e0096"),
+    "exact": Style(
         "Exact hypergradient", "#000000", smoothed=("Smoothed exact hypergradient", "#e69f00"), is_reference=True
     ),
 }
@@ -52,17 +52,17 @@ class Method:
         return f"{self.label}, w = {window}" if self.is_smoothed else self.label
 
 
-def find(name: str, own: Mapping[str, Look] | None = None) -> Method:
+def find(name: str, own: Mapping[str, Style] | None = None) -> Method:
     """The method of this name; `own` has the estimators that only the study at hand compares."""
     is_smoothed = name.startswith(_SMOOTH)
     estimator = name.removeprefix(_SMOOTH)
-    look = (own or {}).get(estimator) or SHARED[estimator]
-    label, colour = look.label, look.colour
+    style = (own or {}).get(estimator) or SHARED[estimator]
+    label, colour = style.label, style.colour
     if is_smoothed:
         words = f"Smoothed {label[0].lower() + label[1:] if label[1:].islower() else label}"
-        label, colour = look.smoothed or (words, colour)
-    is_dashed = look.is_reference or (is_smoothed and look.smoothed is None)
-    return Method(name, estimator, label, colour, is_smoothed, look.is_reference, is_dashed)
+        label, colour = style.smoothed or (words, colour)
+    is_dashed = style.is_reference or (is_smoothed and style.smoothed is None)
+    return Method(name, estimator, label, colour, is_smoothed, style.is_reference, is_dashed)
 
 
 def is_shared(name: str) -> bool:

@@ -84,7 +84,7 @@ class PointwiseAdjoint(AbstractAdjoint):
     """â(x_i) = −[∂²_v ℓ_in]⁻¹ ∂_v ℓ_out at every sample: exact where inner and outer samples are the same.
 
     This is the reinforcement-learning case of the paper: both losses are squared errors of the same value
-    at the same state and action, with different targets.
+    at the same state and action, with different targets. Only the first round is looked at to see whether they are.
     """
 
     paired: ClassVar[bool] = True

@@ -40,8 +40,7 @@ class Explicit(AbstractInnerEstimator):
     batch_size: int | None = eqx.field(static=True)
 
     def __init__(self, inner: Any, *, batch_size: int | None = None):
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         self.inner, self.batch_size = inner, batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> InnerState:

@@ -65,8 +65,7 @@ class FirstOrder(AbstractInnerEstimator):
     def __init__(self, inner: Any, penalty: Number, *, growth: Number = 0.0, batch_size: int | None = None):
         checks.require_range(penalty, "penalty", 0.0, open_low=True)
         checks.require_range(growth, "growth", 0.0)
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         self.inner, self.penalty, self.growth, self.batch_size = inner, penalty, growth, batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> FirstOrderState:

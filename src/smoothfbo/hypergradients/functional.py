@@ -56,7 +56,9 @@ class Functional(AbstractInnerEstimator):
 
     - `inner`: a `Network`, a `Linear`, or another `AbstractFunction`.
     - `adjoint`: the same choices (fitted to L_adj); a function of the fitted inner module that returns one;
-      or `PointwiseAdjoint()`, the closed form where inner and outer samples are the same.
+      or `PointwiseAdjoint()`, the closed form where inner and outer samples are the same. To a `Linear` with a ridge
+      give the same `Linear` as adjoint: the hypergradient is then exact for the penalised fit. With another ridge it
+      is biased, and no residual shows it.
     - `batch_size`: samples of each kind in the final mini-batch; None uses all of the round.
     - `correction`: None forms the hypergradient at ĥ, as the paper does. A `PointwiseCorrection` or a
       `FittedCorrection` takes one Newton step in function space first, v⁺ in place of ĥ(x) in 2 and 3: where ĥ lags
@@ -72,8 +74,7 @@ class Functional(AbstractInnerEstimator):
     def __init__(
         self, inner: Any, adjoint: Any, *, batch_size: int | None = None, correction: AbstractCorrection | None = None
     ):
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         if not isinstance(adjoint, (AbstractAdjoint, AbstractFunction)) and not callable(adjoint):
             raise TypeError(
                 f"adjoint must be a Network, a Linear or PointwiseAdjoint(), got a {type(adjoint).__name__}."

@@ -140,8 +140,7 @@ class Implicit(AbstractInnerEstimator):
     def __init__(self, inner: Any, inverse: AbstractInverse | None = None, *, batch_size: int | None = None):
         if inverse is not None and not isinstance(inverse, AbstractInverse):
             raise TypeError(f"inverse must be ConjugateGradient, NeumannSeries or IdentityInverse, got {inverse!r}.")
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         self.inner, self.batch_size = inner, batch_size
         self.inverse = ConjugateGradient() if inverse is None else inverse
 

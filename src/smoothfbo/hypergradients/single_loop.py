@@ -54,8 +54,7 @@ class SingleLoop(AbstractInnerEstimator):
 
     def __init__(self, inner: Any, rate: Number, *, batch_size: int | None = None):
         checks.require_range(rate, "rate", 0.0, open_low=True)
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         self.inner, self.rate, self.batch_size = inner, rate, batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> ImplicitState:

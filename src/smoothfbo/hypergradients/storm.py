@@ -80,8 +80,7 @@ class Storm(AbstractInnerEstimator):
             raise ValueError(f"Storm makes one inner step a round: inner must have steps=1, got steps={inner.steps}.")
         checks.require_range(rate, "rate", 0.0, open_low=True)
         checks.require_range(forgetting, "forgetting", 0.0, 1.0)
-        if batch_size is not None:
-            checks.require_integer(batch_size, "batch_size", 1)
+        checks.require_batch_size(batch_size)
         self.inner, self.rate, self.forgetting, self.batch_size = inner, rate, forgetting, batch_size
 
     def init(self, problem: Problem, outer: PyTree, data: Data, key: PRNGKeyArray) -> StormState:

@@ -50,7 +50,7 @@ class Worker:
             print(block, file=process.stdin, flush=True)
             answer = process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
         if not answer.endswith("\n"):  # nothing, or the beginning of a line
-            return Ended(f"its process {self._bury(process)}")
+            return Ended(f"its process {self._exit_reason(process)}")
         error, is_final, notes = json.loads(answer)
         return Ended(error, is_final, tuple(notes))
 
@@ -63,7 +63,7 @@ class Worker:
             start_new_session=True,
         )  # fmt: skip
 
-    def _bury(self, process: subprocess.Popen[str]) -> str:
+    def _exit_reason(self, process: subprocess.Popen[str]) -> str:
         """How it ended."""
         with contextlib.suppress(OSError, ValueError), process:  # which waits for it, and closes its pipes
             pass
@@ -85,7 +85,7 @@ class Worker:
         """The same, where nobody waits."""
         self.kill()
         if self._process is not None:
-            self._bury(self._process)
+            self._exit_reason(self._process)
 
 
 def perform(folder: Path, block: str) -> None:
@@ -107,7 +107,7 @@ def attempt(action: Callable[[], None]) -> Ended:
         except folders.Stopped:
             error = STOPPED.error
         except UsageError as wrong:
-            error, is_final = str(wrong).rstrip("."), not isinstance(wrong, folders.Busy)
+            error, is_final = str(wrong).rstrip("."), not isinstance(wrong, folders.FolderInUse)
         except Exception as wrong:
             error = f"{type(wrong).__name__}: {store.reason(wrong)}"
     notes = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, UserWarning))

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 from scipy.interpolate import PchipInterpolator
 
-from smoothfbo.harness.methods import FBO, Look
+from smoothfbo.harness.methods import FBO, Style
 from smoothfbo.harness.statistics import Frame, bootstrap, interval, rank_intervals, ratio_of_means
 from smoothfbo.studies.arena import drift_map
 from smoothfbo.studies.arena.config import ArenaConfig
@@ -15,12 +15,12 @@ from smoothfbo.studies.arena.grid import SETTING
 
 FAR = 100.0  # times the smallest gap: where it is, or diverged, does not matter any more
 WITHIN = 1.1  # a rate is good if the gap is at most this many times that of the best one
-UNMOVED = {"still": Look("λ never moves", "#777777"), "constant": Look("Best constant λ", "#555555")}
+UNMOVED = {"still": Style("λ never moves", "#777777"), "constant": Style("Best constant λ", "#555555")}
 
 
 def summarise(config: ArenaConfig, known: dict[str, Any], tables: Mapping[str, Frame]) -> dict[str, Any]:
     """`known` says who took part; see `measure.study`."""
-    methods = [*known["methods"], *(_unmoved(name, look) for name, look in UNMOVED.items())]
+    methods = [*known["methods"], *(_unmoved(name, style) for name, style in UNMOVED.items())]
     ranked = [method["name"] for method in methods if not method["is_reference"]]
     untuned = [method["name"] for method in methods if method.get("untuned") is not None]
     rows, correlations, against = [], [], []
@@ -35,8 +35,8 @@ def summarise(config: ArenaConfig, known: dict[str, Any], tables: Mapping[str, F
     return {"summary": summary}
 
 
-def _unmoved(name: str, look: Look) -> dict[str, Any]:
-    return {"name": name, "label": look.label, "colour": look.colour, "is_dashed": True, "is_reference": True}
+def _unmoved(name: str, style: Style) -> dict[str, Any]:
+    return {"name": name, "label": style.label, "colour": style.colour, "is_dashed": True, "is_reference": True}
 
 
 def choices(config: ArenaConfig, lanes: Frame, untuned: Mapping[str, float]) -> list[dict[str, Any]]:

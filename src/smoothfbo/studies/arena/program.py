@@ -18,7 +18,8 @@ from smoothfbo.algebra import norm, squared_norm
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.study import Program
 from smoothfbo.hypergradients import Oracle
-from smoothfbo.online import Info, Online, RunState, State, run, start
+from smoothfbo.online import Info, Online, RunState, State
+from smoothfbo.runs import run, start
 from smoothfbo.source import AbstractSource, RoundNumbers
 from smoothfbo.studies.arena.config import CHUNKS, ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem

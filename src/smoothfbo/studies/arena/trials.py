@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from smoothfbo import checks
 from smoothfbo.errors import NotAvailable, UsageError
-from smoothfbo.online import start
+from smoothfbo.runs import start
 from smoothfbo.studies.arena import plugins
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem

@@ -26,7 +26,8 @@ from smoothfbo.hypergradients import (
     PointwiseCorrection,
     Unrolled,
 )
-from smoothfbo.online import Info, Online, RunState, State, run, start
+from smoothfbo.online import Info, Online, RunState, State
+from smoothfbo.runs import run, start
 from smoothfbo.smoothing import mixed_average, window_average
 from smoothfbo.studies.cartpole.config import GRID, CartPoleConfig, Settings
 from smoothfbo.studies.cartpole.evaluation import Evaluation, averaged_networks, evaluate, greedy

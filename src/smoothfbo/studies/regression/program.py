@@ -24,7 +24,8 @@ from smoothfbo.hypergradients import (
     Oracle,
     Unrolled,
 )
-from smoothfbo.online import Info, Online, RunState, State, run, start
+from smoothfbo.online import Info, Online, RunState, State
+from smoothfbo.runs import run, start
 from smoothfbo.smoothing import window_average
 from smoothfbo.source import AbstractSource, RoundNumbers
 from smoothfbo.studies.regression.config import TEST_POINTS, RegressionConfig

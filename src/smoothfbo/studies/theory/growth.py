@@ -13,7 +13,8 @@ from jaxtyping import Array
 from smoothfbo import regret
 from smoothfbo.harness.study import Program
 from smoothfbo.hypergradients import Oracle
-from smoothfbo.online import Online, run
+from smoothfbo.online import Online
+from smoothfbo.runs import run
 from smoothfbo.smoothing import window_average
 from smoothfbo.studies.theory.config import TheoryConfig
 from smoothfbo.studies.theory.replay import ReplayedSamples, replay

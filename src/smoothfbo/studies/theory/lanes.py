@@ -10,7 +10,8 @@ from jaxtyping import Array
 from smoothfbo import regret
 from smoothfbo.functions import Network
 from smoothfbo.hypergradients import Functional, Replayed
-from smoothfbo.online import Online, run
+from smoothfbo.online import Online
+from smoothfbo.runs import run
 from smoothfbo.smoothing import window_average
 from smoothfbo.studies.theory.statements import Columns
 from smoothfbo.testbeds import DriftingCosine, FiniteBilevel

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import regret
 from smoothfbo.hypergradients import Oracle
-from smoothfbo.online import Online, run
+from smoothfbo.online import Online
+from smoothfbo.runs import run
 from smoothfbo.smoothing import window_average
 from smoothfbo.source import AbstractSource, Round
 from smoothfbo.studies.theory.statements import Check, Columns, Judge
