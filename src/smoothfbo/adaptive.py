@@ -15,10 +15,11 @@ from smoothfbo.types import Number
 SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
 LONGEST, CAUTIOUS = 1.0, 0.3  # a move, relative to the size of λ; and a cautious one
-FREE = 1e3  # times the longest cautious move: a length that no usual gradient brings about
 SHARE = 0.02  # of the first length along the running mean: it grows where it helps
 TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
+FADING = 0.95  # of the old mean, in the running mean of the judge's squares
+UNUSUAL = 3.0  # times the usual size: a gradient beyond it, larger than those around it, counts less
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
 
 
@@ -29,10 +30,12 @@ class AdaptiveState(NamedTuple):
     scale: Float[Array, ""]  # of λ_0
     lengths: Float[Array, " directions"]
     squares: Float[Array, " directions"]  # running means of the mean squares of the gradients
+    judged: Float[Array, ""]  # running mean of the squared norm of the judge, with a shorter memory
+    sizes: Float[Array, "2"]  # of the gradients of the last two rounds, relative to their usual size
     mean: PyTree  # running mean of the gradient, not yet divided by the sum of its weights
     directions: tuple[PyTree, ...]  # of the last round: a candidate each, and the running mean
     moves: tuple[PyTree, ...]  # h_k: what was followed of them in the last rounds
-    cosines: Float[Array, " directions"]  # running means
+    cosines: Float[Array, " directions"]  # running means of c
     before: PyTree  # λ of the last round
     average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
 
@@ -51,7 +54,8 @@ def adaptive_steps(
     The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed(..., own=...)`, say. A
     judge ĝ_t comes with them, a gradient of samples that were not there when the earlier moves were made:
 
-        log ρ_{t,k} = log ρ_{t−1,k} + κ cos(−ĝ_t, h_{t,k}),     h_{t,k} = d_{t−1,k} + 0.8 h_{t−1,k}
+        log ρ_{t,k} = log ρ_{t−1,k} + κ c_{t,k},     c_{t,k} = min(1, ‖ĝ_t‖/s_t) cos(−ĝ_t, h_{t,k}),
+        h_{t,k} = d_{t−1,k} + 0.8 h_{t−1,k},         s_t = root mean square of ‖ĝ‖ in the last twenty rounds or so
 
     h is how λ_t depends on ρ_k through the last moves, which later ones partly undo. So the cosine is, up to a positive
     factor, about minus the derivative of the new round's objective F_t(λ_t) in log ρ_k, and this is stochastic gradient
@@ -61,6 +65,13 @@ def adaptive_steps(
     optimal filter does. (Rates learnt from successive gradients: Almeida, Langlois, Amaral and Plakhov, 1998; Baydin et
     al., 2018; the trace h: Sutton, 1992.)
 
+    A gradient that fades away says little, however well it agrees with the moves: this is the first factor of c.
+    Weights behind a softmax, say, have their best answer at infinity while one source is right. Judged by the cosine
+    alone, lengths grow there until gradients vanish, and λ never comes back when another source is right.
+
+    A round whose gradients are r > 3 times as large as usual counts (3/r)², so that a single wild sample neither moves
+    λ far nor shortens all later steps. Where the gradients before were as large, it counts fully: after a jump, say.
+
     One more direction is the running mean of the gradient g_t, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
     (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
     delayed, as every mean of stored gradients is; its length is learnt like the others, so it is used where it helps.
@@ -68,9 +79,7 @@ def adaptive_steps(
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
     running root mean square of their entries. Moves are those that were really made, after the projection. None is
     longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is longer than
-    that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever. (A cautious
-    one may be a thousand times as long, since moves that are cut shorten it: gradients that fade away, because the best
-    λ lies at infinity, say, are followed all the same.)
+    that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
 
     **Arguments:**
 
@@ -80,7 +89,7 @@ def adaptive_steps(
     - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
     - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
-      being too short or too long: with 0.3 m², where m is the mean cosine of the last five rounds or so.
+      being too short or too long: with 0.3 m², where m is the mean c of the last five rounds or so.
     - `memory`: share of the old mean in the running mean of squares.
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
@@ -113,6 +122,8 @@ def adaptive_steps(
             scale=scale,
             lengths=first * jnp.asarray(shares, number),
             squares=jnp.zeros(len(shares), number),
+            judged=jnp.zeros((), number),
+            sizes=jnp.ones(2, number),
             mean=zeros(),
             directions=tuple(zeros() for _ in shares),
             moves=tuple(zeros() for _ in shares),
@@ -139,25 +150,30 @@ def adaptive_steps(
         usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(judge) > 0)
 
         age = state.rounds.astype(number)
+        kept = jnp.asarray(memory, number)
+        weight, sizes = _weight(state, gradients, kept)
+        updates, judge, gradients = _scaled((updates, judge, gradients), weight)
         mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, updates)
         if is_averaged:
-            weights = 1 - (1 - 1 / averaging) ** (age + 1)
-            gradients = (*gradients, _scaled(mean, 1 / weights))
+            counted = 1 - (1 - 1 / averaging) ** (age + 1)
+            gradients = (*gradients, _scaled(mean, 1 / counted))
 
         moves = tuple(
             jax.tree.map(lambda new, old: new + TRACE * old, *pair)
             for pair in zip(_made(state, params), state.moves, strict=True)
         )
-        cosines = -jnp.stack([cosine(judge, move) for move in moves]).astype(number)
+        judged = FADING * state.judged + (1 - FADING) * squared_norm(judge).astype(number)
+        usual = jnp.sqrt(jnp.where(judged > 0, judged, 1) / (1 - FADING ** (age + 1)))
+        faded = jnp.minimum(1, norm(judge).astype(number) / usual)
+        cosines = -faded * jnp.stack([cosine(judge, move) for move in moves]).astype(number)
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
         speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
         root = _size(params) ** 0.5
         longest = (CAUTIOUS if cautious else LONGEST) * jnp.maximum(root * state.scale, norm(params)).astype(number)
-        most = (FREE if cautious else 1) * longest / root
-        lengths = jnp.clip(lengths, SMALLEST * state.scale, most)
+        lengths = jnp.clip(lengths, SMALLEST * state.scale, longest / root)
 
-        squares, inverse = _inverse_roots(state, gradients, jnp.asarray(memory, number))
+        squares, inverse = _inverse_roots(state, gradients, kept)
         directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
         zeros = optax.tree.zeros_like(params)
         move = _combined(lengths, directions)
@@ -165,8 +181,9 @@ def adaptive_steps(
         average = _scaled(move, -1 / jnp.sum(lengths * inverse))
         move, lengths = _scaled(move, shorter), (shorter if cautious else 1) * lengths
         following = AdaptiveState(
-            state.rounds + 1, state.scale, lengths, squares, mean, directions, moves, recent, params, average
-        )
+            state.rounds + 1, state.scale, lengths, squares, judged, sizes, mean, directions, moves, recent, params,
+            average,
+        )  # fmt: skip
         nothing = tuple(zeros for _ in directions)
         idle = state._replace(directions=nothing, moves=nothing, before=params, average=zeros)
         return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
@@ -195,12 +212,34 @@ def _checked(updates: PyTree, candidates: Any, grad: PyTree | None, planned: int
     return gradients, judge
 
 
+def _weight(
+    state: AdaptiveState, gradients: tuple[PyTree, ...], kept: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, "2"]]:
+    """How much a round counts, and the relative sizes of its gradients and of those before: (max(3, m)/r)² if r > 3.
+
+    r is the size of the round's gradients relative to their usual one, that of the largest, and m the one in the middle
+    of this round's and the last two. So a single round with a huge gradient counts next to nothing, and gradients that
+    grow large and stay so, after a jump, count from the second one on.
+    """
+    age = state.rounds.astype(kept.dtype)
+    usual = state.squares[: len(gradients)] / jnp.where(age > 0, 1 - kept**age, 1)
+    known = usual > 0  # from the second round on
+    relative = _mean_squares(gradients, kept.dtype) / jnp.where(known, usual, 1)
+    size = jnp.sqrt(jnp.max(jnp.where(known, relative, 1)))
+    last, before = state.sizes
+    middle = jnp.maximum(jnp.minimum(last, before), jnp.minimum(jnp.maximum(last, before), size))
+    return jnp.minimum(1, jnp.maximum(UNUSUAL, middle) / size) ** 2, jnp.stack([size, last])
+
+
+def _mean_squares(gradients: tuple[PyTree, ...], dtype: Any) -> Float[Array, " directions"]:
+    return jnp.stack([squared_norm(gradient).astype(dtype) / _size(gradient) for gradient in gradients])
+
+
 def _inverse_roots(
     state: AdaptiveState, gradients: tuple[PyTree, ...], kept: Float[Array, ""]
 ) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
     """The running means of squares with a round more, and 1/rms of each; 0 where a gradient was always 0."""
-    means = jnp.stack([squared_norm(gradient).astype(kept.dtype) / _size(gradient) for gradient in gradients])
-    squares = kept * state.squares + (1 - kept) * means
+    squares = kept * state.squares + (1 - kept) * _mean_squares(gradients, kept.dtype)
     correction = 1 - kept ** (state.rounds.astype(kept.dtype) + 1)
     roots = jnp.sqrt(squares / jnp.where(correction > 0, correction, 1))
     return squares, jnp.where(roots > 0, 1 / jnp.where(roots > 0, roots, 1), 0)
