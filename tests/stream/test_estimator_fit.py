@@ -48,6 +48,7 @@ def in_turns(model, rows, y, weight=None):
         given += [model.predict_one(row)] if at else []
         model.learn_one(row, target, 1.0 if weight is None else weight[at])
     x = np.concatenate([model._row(row) for row in rows])
+    y = y if weight is None else np.where(weight > 0, y, np.nan)
     known = Rows(x, y, pd.Series(y).shift().ffill().to_numpy())
     return given, Learner(model.learner_.spec).process(known, weight).predictions[0, 1:]
 

@@ -88,7 +88,8 @@ class StreamEstimator(BaseEstimator, ABC):
         """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
 
         `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory. The target of a
-        row with weight 0 enters nothing.
+        row with weight 0 enters nothing. Random features, products, bands and the mixture of experts count every other
+        row once.
         """
         X, y = self._checked_rows(X, y)
         if self._is_classification:
