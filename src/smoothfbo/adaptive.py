@@ -41,7 +41,7 @@ class AdaptiveState(NamedTuple):
 
 
 def adaptive_steps(
-    length: Number = 3e-2,
+    length: Number = 1e-2,
     *,
     candidates: int = 1,
     averaging: int = 16,
@@ -84,8 +84,9 @@ def adaptive_steps(
     **Arguments:**
 
     - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0), and
-      less where λ has more than ten coordinates, so that the move as a whole is no longer. All coordinates share one
-      length: give λ coordinates of comparable scale.
+      less where λ has more than ten coordinates, so that the move as a whole is no longer. Too small is better than too
+      large: lengths grow fast at the start, but from where gradients vanish no step leads back. All coordinates share
+      one length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
     - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep

@@ -31,7 +31,7 @@ def smooth_fbo(
     window: int = 20,
     damping: Number = 0.2,
     correction: AbstractCorrection | None = None,
-    length: Number = 3e-2,
+    length: Number = 1e-2,
 ) -> Online:
     """An `Online` that needs no rate in units of gradients, and whose window need not be chosen with care.
 
@@ -64,8 +64,9 @@ def smooth_fbo(
       round's own data; to learn how many to use, also a call on half the window, repeated to its full size, and one on
       the round. A `Network` is trained once a round.
     - `damping`: how much of the window's fit enters that of the round (see `Linear`).
-    - `length`: how far a coordinate of λ moves in the first round (times the scale of λ_0, where that is above 1). The
-      result hardly depends on it.
+    - `length`: how far a coordinate of λ moves in the first round (times the scale of λ_0, where that is above 1). One
+      that is too small costs some rounds at the start, because lengths grow fast there. One that is far too large can
+      carry λ to where the gradients vanish: let it be well below the change of λ over which the objective changes.
     """
     checks.require_range(damping, "damping", 0.0)
     if isinstance(inner, Network) and adjoint is None and correction is None:

@@ -13,7 +13,7 @@ from smoothfbo.testbeds import DriftingCosine
 ROUNDS = 40
 
 
-def reference(gradients, start, project, length=3e-2, adaptation=0.02, memory=0.999, averaging=16, cautious=False):
+def reference(gradients, start, project, length=1e-2, adaptation=0.02, memory=0.999, averaging=16, cautious=False):
     """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
     outer, count = np.array(start), gradients.shape[1]
     gradients = gradients * counted(gradients, memory)[:, None, None]
@@ -131,7 +131,7 @@ def test_gradients_have_no_units():
 
 def test_the_first_length_is_in_units_of_the_outer_variable():
     """A coordinate moves by `length` times the scale of λ_0, at least 1."""
-    for scale, expected in ((0.0, 0.03), (0.5, 0.03), (300.0, 9.0)):
+    for scale, expected in ((0.0, 0.01), (0.5, 0.01), (300.0, 3.0)):
         path, _ = moved(draw()[:1, :1], np.full(4, scale))
         np.testing.assert_allclose(np.sqrt(np.mean((path[1] - path[0]) ** 2)), expected, rtol=1e-9)
 
@@ -139,7 +139,7 @@ def test_the_first_length_is_in_units_of_the_outer_variable():
 def test_the_first_move_is_no_longer_for_many_coordinates():
     gradients = np.random.default_rng(0).normal(size=(1, 1, 1000))
     path, _ = moved(gradients, np.zeros(1000))
-    np.testing.assert_allclose(np.linalg.norm(path[1]), 0.03 * np.sqrt(10), rtol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(path[1]), 0.01 * np.sqrt(10), rtol=1e-9)
 
 
 @pytest.mark.parametrize(("cautious", "share"), [(False, 1.0), (True, 0.3)])

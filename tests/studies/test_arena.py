@@ -223,7 +223,7 @@ def test_the_map_compares_each_at_its_own_best_rate():
     lanes = pd.concat(lanes, ignore_index=True)
     ratios = {cell["rate"]: cell["ratio"]["mean"] for cell in cells(config, lanes)}
     assert ratios == {None: 1.5, 1.0: 0.75, 2.0: 3.0}
-    own = frame([1.0] * 3, list(config.fresh), 0.03, "recommended", **place)  # not tuned: its own rate, no tuning seeds
+    own = frame([1.0] * 3, list(config.fresh), 0.01, "recommended", **place)  # not tuned: its own rate, no tuning seeds
     (cell,) = (each for each in cells(config, pd.concat([lanes, own])) if each["method"] == "recommended")
     assert (cell["rate"], cell["ratio"]["mean"]) == (None, 0.5)
 
@@ -234,7 +234,7 @@ def test_the_map_runs_the_recommended_method_at_its_own_rate():
     lanes = [lane for run in drift_map_programs(config, PROBLEMS[0], methods) for lane in run.lanes]
     own = [lane for lane in lanes if lane["method"] == "recommended"]
     assert len(lanes) - len(own) == 2 * 3 * 4  # noises × rates × seeds
-    assert {(lane["rate"], lane["seed"]) for lane in own} == {(0.03, 0), (0.03, 1)}
+    assert {(lane["rate"], lane["seed"]) for lane in own} == {(0.01, 0), (0.01, 1)}
     assert {lane["noise"] for lane in own} == {0.1, 1.0}
 
 

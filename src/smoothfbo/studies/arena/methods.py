@@ -38,7 +38,7 @@ MIX = 0.4  # θ of the paper's appendix
 CONJUGATE = ConjugateGradient(ridge=0.01, max_steps=10)
 DISCOUNT = 0.9  # of a round, where the paper discounts
 PENALTY = 10.0  # σ of the first-order method
-FIRST_LENGTH = 0.03  # the default of `smooth_fbo`
+FIRST_LENGTH = 0.01  # the default of `smooth_fbo`
 MORE = 4  # times the fit steps of FBO, for a comparison at equal time
 
 
