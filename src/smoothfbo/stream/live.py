@@ -96,12 +96,12 @@ class Answers:
             self._ahead = None
             place = next((i for i, row in enumerate(lost) if self._is_same(row, rows)), len(lost))
             lost, self.waiting = lost[:place], lost[place + 1 :]
-        fault = self._lose(lost)
+        fault = self._learn_without_target(lost)
         return fault or process_piece(self.session, rows, self.sink)
 
     def _predict(self, row: pa.Table) -> UsageError | None:
         if len(self.waiting) == MOST_FORECASTS:
-            self._lose([self.waiting.pop(0)])
+            self._learn_without_target([self.waiting.pop(0)])
             self._ahead = None
         if self._ahead is None:
             self._ahead = copy.deepcopy(self.session)
@@ -116,7 +116,7 @@ class Answers:
             self.waiting.append(row)
         return fault
 
-    def _lose(self, rows: list[pa.Table]) -> UsageError | None:
+    def _learn_without_target(self, rows: list[pa.Table]) -> UsageError | None:
         """The targets of these rows will never come."""
         faults = [process_piece(self.session, row, None) for row in rows]
         return next((fault for fault in faults if fault is not None), None)

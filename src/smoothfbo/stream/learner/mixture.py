@@ -21,7 +21,7 @@ from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
 from smoothfbo.stream.learner.vote import count_mistakes, vote
-from smoothfbo.stream.learner.waiting import Said
+from smoothfbo.stream.learner.waiting import BlockPrediction
 from smoothfbo.stream.rows import Rows
 
 
@@ -40,7 +40,7 @@ class Recommended(NamedTuple):
     advice: Advice | None
 
 
-class Elected(NamedTuple):
+class Vote(NamedTuple):
     """The classes that are said, those of every classifier, the probabilities, and the mistakes after the block."""
 
     said: Float[Array, " rows"]
@@ -101,7 +101,7 @@ class Mixture:
         return Recommended(jnp.stack(parts), after, advice)
 
     def judge(
-        self, state: LearnerState, block: Rows, said: Said, counts: Float[Array, " rows"]
+        self, state: LearnerState, block: Rows, said: BlockPrediction, counts: Float[Array, " rows"]
     ) -> tuple[Aggregate, Float[Array, " classifiers"] | None]:
         """Weights and mistakes after a block that is known late, and of which this was said."""
         assert said.advice is not None
@@ -141,7 +141,7 @@ class Mixture:
         experts: Float[Array, "experts rows outputs"],
         outputs: Float[Array, "predictors rows outputs"],
         counts: Float[Array, " rows"],
-    ) -> Elected:
+    ) -> Vote:
         """The classes of rows, one after the other."""
         assert state.mistakes is not None
         # A class may have been seen before there is an output for it.
@@ -151,9 +151,9 @@ class Mixture:
         both = jnp.stack([classes_of(outputs[0]), jnp.argmax(scores, axis=1).astype(scores.dtype)])
         classifiers = jnp.concatenate([classes, both])
         mistakes, said, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
-        return Elected(said, classifiers, scores, mistakes)
+        return Vote(said, classifiers, scores, mistakes)
 
-    def calibrate(self, state: LearnerState, said: Said, target: Array, mask: Array) -> Calibrations | None:
+    def calibrate(self, state: LearnerState, said: BlockPrediction, target: Array, mask: Array) -> Calibrations | None:
         """The probabilities, after a block that was predicted."""
         if state.calibration is None or said.outputs is None:
             return None

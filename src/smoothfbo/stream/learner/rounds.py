@@ -17,7 +17,7 @@ from smoothfbo.stream.learner.since import Since
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
-from smoothfbo.stream.learner.waiting import Said, nothing_waits, put, said_of
+from smoothfbo.stream.learner.waiting import BlockPrediction, nothing_waits, put, said_of
 from smoothfbo.stream.rows import Rows
 
 
@@ -33,7 +33,7 @@ class Layers(NamedTuple):
 class Played(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
-    said: Said
+    said: BlockPrediction
     after: Layers
     result: BlockResult
 
@@ -152,7 +152,7 @@ class Rounds:
             finite=jnp.asarray(True),
         )
         with_part = self.mixture.without_lost(state, block, experts)
-        said = Said(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
+        said = BlockPrediction(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
         return Played(said, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
 
     def _counts(self, state: LearnerState, block: Rows, is_evaluated: Bool[Array, ""]) -> Float[Array, " rows"]:
@@ -160,7 +160,9 @@ class Rounds:
         counts = self.views.is_plausible(state, block.target) & self.views.is_last_plausible(state, block.previous)
         return (counts & is_evaluated).astype(block.target.dtype)
 
-    def _learn_late(self, state: LearnerState, block: Rows, said: Said) -> tuple[LearnerState, Bool[Array, ""]]:
+    def _learn_late(
+        self, state: LearnerState, block: Rows, said: BlockPrediction
+    ) -> tuple[LearnerState, Bool[Array, ""]]:
         """Learn a block that waited, by what was said of it when it was predicted."""
         counts = self._counts(state, block, said.begun)
         since, random = self.panel.judge(state, block, said.experts, counts)
@@ -171,7 +173,7 @@ class Rounds:
         self,
         state: LearnerState,
         block: Rows,
-        said: Said,
+        said: BlockPrediction,
         after: Layers,
         weight: Float[Array, " rows"] | None = None,
     ) -> tuple[LearnerState, Bool[Array, ""]]:

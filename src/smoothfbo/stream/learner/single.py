@@ -55,7 +55,7 @@ from smoothfbo.stream.rows import Rows
 TINY = float(np.finfo(np.float64).tiny)
 
 
-class Begun(NamedTuple):
+class BlockStart(NamedTuple):
     """A block that begins. The experts are in the first units of the target.
 
     - `factor`, `shift`, `middle`, `limit`, `mean`, `spread`: of the features; beyond the limit a value is left out.
@@ -98,13 +98,13 @@ class Beginning:
         self._shapes = jax.eval_shape(lambda: self._begin(rounds.init()))
         self._call = jax.jit(lambda state: packed(self._begin(state)))
 
-    def __call__(self, state: LearnerState) -> Begun:
+    def __call__(self, state: LearnerState) -> BlockStart:
         numbers, (leaves, structure) = np.array(self._call(state)), jax.tree.flatten(self._shapes)
         ends = np.cumsum([leaf.size for leaf in leaves])
         parts = [numbers[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)]
         return jax.tree.unflatten(structure, parts)
 
-    def _begin(self, state: LearnerState) -> Begun:
+    def _begin(self, state: LearnerState) -> BlockStart:
         spec, views = self.rounds.spec, self.rounds.views
         p = spec.constant + 1
         mean, spread = views.units_of_target(state)
@@ -117,7 +117,7 @@ class Beginning:
         target = jnp.stack([origin[0], unit[0], *target_far_from(state.targets)])
         mixed = state.aggregate
         assert isinstance(mixed.stack, Stack)
-        return Begun(
+        return BlockStart(
             *(state.units.factor, state.units.shift, middle, jnp.where(state.units.odd > 0, -1, limit)),
             *(state.features.mean, state.features.spread),
             # A far target may stay: the next ones are judged by that.

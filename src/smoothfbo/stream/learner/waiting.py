@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from smoothfbo.stream.learner.late import Advice
 
 
-class Said(NamedTuple):
+class BlockPrediction(NamedTuple):
     """What was said of a block when it was predicted.
 
     - `lanes`: by the fit under the learned memory, and by the unsmoothed one; `past`: the second moments that the fits
@@ -35,23 +35,23 @@ class Said(NamedTuple):
 class Waiting(NamedTuple):
     """What was said of block i in slot i mod length, and how many blocks were kept so far."""
 
-    said: Said
+    said: BlockPrediction
     blocks: Int[Array, ""]
 
 
-def nothing_waits(said: Said, length: int) -> Waiting:
+def nothing_waits(said: BlockPrediction, length: int) -> Waiting:
     """An empty ring for what looks like `said`."""
     slots = jax.tree.map(lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), said)
     return Waiting(slots, jnp.zeros((), jnp.int32))
 
 
-def said_of(waiting: Waiting, block: Int[Array, ""]) -> Said:
+def said_of(waiting: Waiting, block: Int[Array, ""]) -> BlockPrediction:
     """What was said of block `block`, counted from 0."""
     slot = block % waiting.said.begun.shape[0]
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, slot, keepdims=False), waiting.said)
 
 
-def put(waiting: Waiting, said: Said, is_full: Bool[Array, ""]) -> Waiting:
+def put(waiting: Waiting, said: BlockPrediction, is_full: Bool[Array, ""]) -> Waiting:
     """One block more, if it is full: a block that is not will be predicted again."""
     slot = waiting.blocks % waiting.said.begun.shape[0]
 

@@ -80,7 +80,7 @@ class TextTable:
             least = 0
         if not text.strip():
             return pa.table({name: pa.nulls(0) for name in self.names})
-        table, fault, _ = self._careful(text, 0, {})
+        table, fault, _ = self._parse_until_fault(text, 0, {})
         if fault is not None and table.num_rows < least:
             raise fault
         table = _with_late_words(table, least)
@@ -96,7 +96,7 @@ class TextTable:
                 part = parts.pop(0)
                 if not part.strip():
                     continue
-                table, fault, rest = self._careful(part, done, types)
+                table, fault, rest = self._parse_until_fault(part, done, types)
                 if table.num_rows:
                     yield table
                 done += table.num_rows
@@ -119,7 +119,7 @@ class TextTable:
             return inferred if inferred.unit == "ns" else pa.timestamp("us", inferred.tz)
         return {"numeric": pa.float64(), "categorical": pa.string(), "time": pa.timestamp("us")}[kind]
 
-    def _careful(
+    def _parse_until_fault(
         self, text: bytes, done: int, types: dict[str, pa.DataType]
     ) -> tuple[pa.Table, UsageError | None, bytes]:
         """All rows of a portion, or those before its first fault, the fault, and the lines after it."""
