@@ -1,5 +1,6 @@
 """The recommended algorithm in one call: SmoothFBO with replay in place of stored gradients, and no rate to choose."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,12 @@ def smooth_fbo(
                 "equinox.nn.MLP, whose last layer is solved. For another Network give adjoint and correction, e.g. "
                 "FittedCorrection(Linear(features)); without a correction ĥ lags behind λ, and the steps grow for ever."
             )
+    if isinstance(inner, Network) and inner.penalty is not None and isinstance(correction, FittedCorrection):
+        warnings.warn(
+            "smooth_fbo corrects the inner network by a fit without its penalty, which undoes a part of it, so the "
+            "hypergradient is biased. Put a penalty on the values into inner_loss instead.",
+            stacklevel=2,
+        )
     adjoint = inner if adjoint is None else adjoint
     of_round = _damped(inner, damping)
     if isinstance(inner, Network) and correction is not None:

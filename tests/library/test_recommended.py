@@ -63,6 +63,16 @@ def test_a_network_is_corrected_and_does_not_run_away(key):
         sf.smooth_fbo(problem, pair)
 
 
+def test_a_penalty_that_the_correction_undoes_is_said():
+    def init(key):
+        return eqx.nn.MLP(2, "scalar", 8, 1, key=key)
+
+    penalised = sf.Network(init, optax.adam(1e-3), steps=2, penalty=lambda params: 0.1 * optax.tree.norm(params) ** 2)
+    with pytest.warns(UserWarning, match="undoes a part of it"):
+        sf.smooth_fbo(RIDGE_PROBLEM, penalised)
+    sf.smooth_fbo(RIDGE_PROBLEM, sf.Network(init, optax.adam(1e-3), steps=2))  # warnings are errors here
+
+
 def test_an_inner_relation_that_moves_within_the_window(key):
     """The sign of the inner relation flips every ten rounds, the answer stays: the window must get shorter. With all
     of its twenty rounds λ ends farther away than where it began."""

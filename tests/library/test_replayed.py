@@ -115,6 +115,26 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
     assert chosen == [0, 1]
 
 
+def test_final_samples_are_those_of_the_terms(key):
+    """With `Data.final` the fits see the data, and both terms of the judge are formed on the final samples: the inner
+    ones of the window, the outer ones of the newest round."""
+    estimator = sf.Replayed(sf.Functional(linear(), linear()), 2, own=own_estimator())
+    outer, rounds, finals = np.array([0.3, -0.2, 0.1]), RIDGES[:4], RIDGES[4:8]
+    data = [ridge_data(ridge)._replace(final=ridge_data(final)) for ridge, final in zip(rounds, finals, strict=True)]
+    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), data[0], key)
+    for t in range(1, 4):
+        _, state = estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data[t - 1], key)
+        estimate, _ = estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data[t], key)
+        fitted, terms = (
+            dataclasses.replace(joined(each[t - 1 : t + 1]), x_out=each[t].x_out, y_out=each[t].y_out)
+            for each in (rounds, finals)
+        )
+        theta, adjoint = fitted.solution(outer), fitted.adjoint(outer)
+        expected = terms.explicit_at(outer, theta) + terms.cross_at(outer, theta, adjoint)
+        np.testing.assert_allclose(estimate.candidates.judge, expected, rtol=1e-8)
+        assert np.linalg.norm(expected - fitted.hypergradient(outer)) > 0.01 * np.linalg.norm(expected)
+
+
 def cosine(one, other):
     return one @ other / (np.linalg.norm(one) * np.linalg.norm(other))
 

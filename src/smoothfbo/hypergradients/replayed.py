@@ -218,8 +218,11 @@ class Replayed(AbstractEstimator):
         return estimate, following
 
     def _fresh(self, window: Data, newest: Data) -> Data:
-        """The inner samples of a window beside the outer samples of the newest round."""
-        return newest if self.estimator.paired else Data(window.inner, newest.outer)
+        """The inner samples of a window beside the outer samples of the newest round; final ones, too."""
+        if self.estimator.paired:
+            return newest
+        final = None if newest.final is None or window.final is None else self._fresh(window.final, newest.final)
+        return Data(window.inner, newest.outer, final)
 
     def kept(self, new: ReplayState, old: ReplayState) -> ReplayState:
         """The data are finite and need not be looked at again, which would cost as much as a fit."""
