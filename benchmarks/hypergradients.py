@@ -97,15 +97,16 @@ def smoothfbo(family: str, ridge: Ridge) -> Prepared:
         "Neumann series": lambda: sf.Implicit(inner, sf.NeumannSeries(terms=TERMS, step=STEP)),
         "unrolled": lambda: sf.Unrolled(inner),
     }[family]()
-    hypergradient = jax.jit(lambda *arguments: estimator(problem, *arguments)[0].gradient)
-    ridge, numbers, key = jax.block_until_ready(jax.device_put(ridge)), jnp.arange(SAMPLES), jax.random.key(0)
+    key = jax.random.key(0)  # nothing is drawn; passed in every call, it would take as long as all other arguments
+    hypergradient = jax.jit(lambda *arguments: estimator(problem, *arguments, key)[0].gradient)
+    ridge, numbers = jax.block_until_ready(jax.device_put(ridge)), jnp.arange(SAMPLES)
 
     def arguments(draw: Draw) -> tuple[Any, ...]:
         zero = jnp.zeros_like(draw.solution)
         data = sf.Data(sf.Samples(ridge.x, (draw.y, numbers)), sf.Samples(ridge.x_outer, draw.y_outer))
         memory = optimiser.init(zero)
         implicit = ImplicitState(FunctionState(draw.solution, memory), zero)
-        return draw.log_weights, InnerState(FunctionState(zero, memory)) if steps else implicit, data, key
+        return draw.log_weights, InnerState(FunctionState(zero, memory)) if steps else implicit, data
 
     every = list(map(arguments, ridge.draws))
     return lambda draw: np.asarray(hypergradient(*every[draw]))
