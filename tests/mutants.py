@@ -360,6 +360,8 @@ MUTATIONS = [
     ("stream/learner/experts.py", "difference = level - sums[:, p + 1 :: 2, :p]", "difference = level", "stream/learner/test_experts.py"),
     ("stream/learner/random_features.py", "jnp.sqrt(RIDGE * (1 - retention) * size / RESTORED)", "jnp.sqrt(RIDGE * (1 - retention))", "stream/learner/test_experts.py"),
     ("stream/learner/random_features.py", "inverse = state.inverse / retention", "inverse = state.inverse", "stream/learner/test_experts.py"),
+    ("stream/base.py", "return self._is_started and not math.isnan(self.previous_)", "return self._is_started", "stream/test_estimator_fit.py"),
+    ("stream/groups/estimators.py", "(slots >= 0) & ~np.isnan(self.previous_[slots])", "slots >= 0", "stream/groups/test_series_estimator.py"),
     ("stream/base.py", "y = np.where(weight > 0, y, np.nan)", "pass", "stream/test_estimator_fit.py"),
     ("stream/learner/products.py", "np.where(self.is_switch, SWITCH, CLIP)", "np.where(self.is_switch, CLIP, CLIP)", "stream/learner/test_products.py"),
     ("stream/learner/products.py", "(one < other) & (text[one] != text[other])", "(one < other)", "stream/learner/test_products.py"),

@@ -55,7 +55,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
         return outcome.predictions[0]
 
     def _one(self, row: Any) -> float:
-        return self.learner_.predict_number(row[0], np.nan if self.previous_ is None else self.previous_)
+        return self.learner_.predict_number(row[0], self.previous_)
 
     def predict_interval(self, X: Any, level: float = 0.8) -> np.ndarray:
         """Rows × 2: where the part `level` of the targets lies, by adaptive conformal prediction; 0.5, 0.8 or 0.95.
@@ -99,11 +99,11 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Of all classes, fitted to the rows that were predicted before they were learnt; none is exactly 0 or 1."""
-        self._require_started()
+        self._require_target()
         return self._probabilities(self._outcome(self._checked(X)))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
-        if not self._is_started:
+        if not self._can_predict(x):
             return {}
         values = self._probabilities(self._outcome(self._row(x)))[0].tolist()
         return dict(zip(self.classes_.tolist(), values, strict=True))

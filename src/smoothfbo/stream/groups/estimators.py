@@ -52,11 +52,12 @@ class _BySeries(StreamEstimator):
             raise ValueError("Rows of many series have no weights; leave `sample_weight` out.")
         return super().partial_fit(X, y, classes)
 
-    def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """The prediction for one row; 0.0, or None for a class, if nothing was learnt of its series."""
-        if self._is_started and self.keys_.known(self._key(x))[0] < 0:
-            return None if self._is_classification else 0.0
-        return super().predict_one(x)
+    def _can_predict(self, x: Mapping[Any, Any]) -> bool:
+        return self._is_started and bool(self._have_targets(self.keys_.known(self._key(x)))[0])
+
+    def _have_targets(self, slots: np.ndarray) -> np.ndarray:
+        """Of which of these series, −1 for one that is new, a target is known."""
+        return (slots >= 0) & ~np.isnan(self.previous_[slots])
 
     @property
     def weights(self) -> np.ndarray:
@@ -162,9 +163,9 @@ class _BySeries(StreamEstimator):
     def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         """What could come next in every series; of several rows of a series, each could be the next one."""
         slots = self.keys_.known(X.keys)
-        if (slots < 0).any():
-            name = ", ".join(column[int(np.argmax(slots < 0))].as_py() for column in X.keys.columns)
-            raise ValueError(f"Nothing was learnt of the series {name!r}; its first row must be learnt first.")
+        if not (is_known := self._have_targets(slots)).all():
+            name = ", ".join(column[int(np.argmin(is_known))].as_py() for column in X.keys.columns)
+            raise ValueError(f"Nothing was learnt of the series {name!r}; a row with a target must be learnt first.")
         room = self.learner_.spec.rows - self.learner_.kept[slots] % self.learner_.spec.rows
         all = segments_of(slots)
         place = all.in_table_order(np.arange(len(slots)) - np.repeat(all.starts[:-1], all.lengths))
