@@ -21,19 +21,37 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
 
     Parameters
     ----------
-    block : rows of a block: a round of SmoothFBO, and the unit of all memories; None is 16, for classes 8.
-    predictor : "linear" or "network".
-    smoothing : window of SmoothFBO, in blocks.
-    step : outer step, of log-weights.
-    rates : number of forgetting rates.
-    ridge : penalty on the coefficients of standardised features.
-    width, network_blocks, network_steps, network_rate, seed : of the network; see `LearnerOptions`.
+    block
+        Rows of a block: a round of SmoothFBO, and the unit of all memories. None is 16, for classes 8.
+    predictor
+        "linear", in closed form, or "network", with two hidden layers.
+    smoothing
+        Window of SmoothFBO, in blocks.
+    step
+        Outer step, of log-weights.
+    rates
+        Number of forgetting rates.
+    ridge
+        Penalty on the coefficients of standardised features.
+    width
+        Units of each hidden layer of the network.
+    network_blocks
+        Blocks whose rows the network keeps and is fitted to.
+    network_steps
+        Optimiser steps of the network in a round.
+    network_rate
+        Learning rate of the network.
+    seed
+        Seed of all that is drawn: random features, which products of many columns, the network.
 
     Attributes
     ----------
-    learner_ : the learner.
-    n_features_in_ : number of features.
-    feature_names_in_ : their names, if rows came with names.
+    learner_
+        The learner.
+    n_features_in_
+        Number of features.
+    feature_names_in_
+        Their names, if rows came with names.
     """
 
     _is_classification = False
@@ -79,20 +97,39 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
 
     Parameters
     ----------
-    block : rows of a block: a round of SmoothFBO, and the unit of all memories; None is 16, for classes 8.
-    predictor : "linear" or "network".
-    smoothing : window of SmoothFBO, in blocks.
-    step : outer step, of log-weights.
-    rates : number of forgetting rates.
-    ridge : penalty on the coefficients of standardised features.
-    width, network_blocks, network_steps, network_rate, seed : of the network; see `LearnerOptions`.
+    block
+        Rows of a block: a round of SmoothFBO, and the unit of all memories. None is 16, for classes 8.
+    predictor
+        "linear", in closed form, or "network", with two hidden layers.
+    smoothing
+        Window of SmoothFBO, in blocks.
+    step
+        Outer step, of log-weights.
+    rates
+        Number of forgetting rates.
+    ridge
+        Penalty on the coefficients of standardised features.
+    width
+        Units of each hidden layer of the network.
+    network_blocks
+        Blocks whose rows the network keeps and is fitted to.
+    network_steps
+        Optimiser steps of the network in a round.
+    network_rate
+        Learning rate of the network.
+    seed
+        Seed of all that is drawn: random features, which products of many columns, the network.
 
     Attributes
     ----------
-    classes_ : the classes so far: sorted in the first call, later ones in order of appearance.
-    learner_ : the learner.
-    n_features_in_ : number of features.
-    feature_names_in_ : their names, if rows came with names.
+    classes_
+        The classes so far: sorted in the first call, later ones in order of appearance.
+    learner_
+        The learner.
+    n_features_in_
+        Number of features.
+    feature_names_in_
+        Their names, if rows came with names.
     """
 
     _is_classification = True

@@ -199,13 +199,19 @@ class SeriesRegressor(_BySeries, StreamRegressor):
 
     Parameters
     ----------
-    by : the column of the data frame that says which series a row is of, or a list of such columns.
+    by
+        The column of the data frame that says which series a row is of, or a list of such columns.
 
     Attributes
     ----------
-    series_ : the series so far.
-    learner_ : the learners.
-    n_features_in_, feature_names_in_ : of the features, without the columns `by`.
+    series_
+        The series so far.
+    learner_
+        The learners.
+    n_features_in_
+        Number of features, without the columns `by`.
+    feature_names_in_
+        Their names.
     """
 
 
