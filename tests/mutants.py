@@ -409,7 +409,7 @@ MUTATIONS = [
     ("stream/live.py", "lost, self.waiting = lost[:place], lost[place + 1 :]", "lost, self.waiting = lost[:place], []", "stream/test_live.py"),
     ("stream/live.py", "self._ahead = copy.deepcopy(self.session)", "self._ahead = self.session", "stream/test_live.py"),
     ("stream/pipeline.py", "piece = piece.slice(rows + 1)", "piece = piece.slice(rows + 2)", "stream/test_live.py"),
-    ("stream/charts.py", "before = slice(max(at - 16, 0), max(at, 0))", "before = slice(max(at - 16, 0), max(at + 16, 0))", "stream/test_diagnostics.py"),
+    ("stream/stored.py", "before = slice(max(at - 16, 0), max(at, 0))", "before = slice(max(at - 16, 0), max(at + 16, 0))", "stream/test_diagnostics.py"),
     ("stream/folder.py", "if _number(path) > self._part:", "if False:", "stream/test_stream_command.py"),
     # many series
     ("stream/segments.py", "first = np.repeat(starts[:-1], np.diff(starts))[:, None]", "first = 0", "stream/groups/test_series.py"),
