@@ -16,8 +16,13 @@ class Docstrings(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         for item in _objects(pkg):
-            if isinstance(item, griffe.Function) and "old" in item.parameters:
-                del item.parameters["old"]  # keywords of earlier versions, taken in only to name the new ones
+            if isinstance(item, griffe.Function):
+                if "old" in item.parameters:
+                    del item.parameters["old"]  # keywords of earlier versions, taken in only to name the new ones
+                for parameter in item.parameters:
+                    owner, _, name = str(parameter.default).partition(".")
+                    if owner == "LearnerOptions":  # the value, which is stated there
+                        parameter.default = pkg["stream.options.LearnerOptions"].members[name].value
             if item.docstring is None:
                 continue
             text = STAR.sub(r"\1⋆", item.docstring.value)

@@ -75,7 +75,7 @@ def on_files(files, config):
     """The changelog is a page; what pages link to outside docs/ is copied to repository/."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "changelog.md", content=(ROOT / "CHANGELOG.md").read_text()))
+    files.append(File.generated(config, "changelog.md", content=changelog()))
     for page in sorted(DOCS.rglob("*.md")):
         for target, _ in LINK.findall(page.read_text()):
             outside = _outside(page, target)
@@ -83,6 +83,11 @@ def on_files(files, config):
                 source = str(ROOT / outside)
                 files.append(File.generated(config, f"repository/{outside}", abs_src_path=source))
     return files
+
+
+def changelog() -> str:
+    """CHANGELOG.md, whose links into docs/ are relative to it there."""
+    return (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")
 
 
 def on_page_markdown(markdown, page, config, files):

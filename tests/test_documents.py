@@ -339,6 +339,12 @@ def hooks():
     return module
 
 
+def test_links_of_the_changelog_lead_somewhere_on_the_site(hooks):
+    links = [target for target in LINK.findall(hooks.changelog()) if not re.match(r"[a-z]+:", target)]
+    assert links
+    assert [target for target in links if not (DOCS / target.partition("#")[0]).exists()] == []
+
+
 def test_every_public_name_is_in_the_reference(hooks):
     assert hooks.missing_names() == []
 

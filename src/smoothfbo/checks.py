@@ -9,6 +9,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
 from smoothfbo.batching import plain
@@ -17,6 +18,13 @@ from smoothfbo.batching import plain
 def is_concrete(tree: PyTree) -> bool:
     """Whether every array of `tree` has values now, i.e. none is being traced by jit, vmap or grad."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def computes_at_once() -> bool:
+    """Whether operations are computed where they are called: not inside jit, vmap or grad, whatever their arguments."""
+    with jax.core.eval_context():
+        at_once = get_opaque_trace_state()
+    return get_opaque_trace_state() == at_once
 
 
 def named_leaves(tree: PyTree, name: str) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,6 @@ from functools import partial, wraps
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -82,14 +81,16 @@ def one_step(static: Static, arrays: list[Any], state: Any, data: Any) -> tuple[
 
 def run_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """`jax.jit` for what runs once, before the first round: on a CPU it is compiled without optimisation, which would
-    take far longer than the program itself. As a part of another program, or under `vmap`, it is like any other."""
+    take far longer than the program itself. As a part of another program, under `vmap` or `grad`, it is like any
+    other."""
     usual = jax.jit(function, **options)
     quick = jax.jit(function, compiler_options={"xla_backend_optimization_level": 0}, **options)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        is_known = checks.is_concrete(arguments) and checks.is_concrete(jnp.asarray(0.0))  # not inside `jax.jit`
-        return (quick if is_known and jax.default_backend() == "cpu" else usual)(*arguments)
+        # Known arguments are not enough: a static one, such as a loss, may close over traced values.
+        is_alone = checks.computes_at_once()
+        return (quick if is_alone and jax.default_backend() == "cpu" else usual)(*arguments)
 
     return call
 

@@ -117,8 +117,9 @@ def _remark(before: State, after: State, trace: Any) -> None:
     oscillating = jnp.zeros((), jnp.int32)
     if before.monitor is not None and after.monitor is not None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
-    norms = (trace.gradient_norm, trace.implicit_norm) if isinstance(trace, Info) else None
-    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, norms)
+    norms = (trace.gradient_norm, trace.implicit_norm) if isinstance(trace, Info) else (None, None)
+    are_known = all(norm is not None for norm in norms)
+    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, norms if are_known else None)
 
 
 def _is_mapped(source: AbstractSource) -> bool:

@@ -300,6 +300,25 @@ def test_what_runs_once_works_alone_and_in_other_programs():
     np.testing.assert_allclose(jax.grad(lambda scale: draw(scale, key)[0])(scale), expected[0] / 2, rtol=1e-6)
 
 
+def test_a_run_is_differentiable_in_what_its_losses_close_over():
+    """All arguments of what runs once are known then, but the losses, which are static, are not."""
+
+    def outer_loss(scale):
+        problem = sf.Problem(
+            lambda outer, v, x, y: scale * (v - outer * y) ** 2, lambda outer, v, x, y: (v - scale) ** 2
+        )
+        inner = sf.Linear(lambda x: x, ridge=1.0)
+        algorithm = sf.Online(problem, sf.Functional(inner, inner), optax.sgd(0.1))
+        samples = sf.Samples(jnp.linspace(1, 2, 8)[:, None], jnp.linspace(1, 3, 8))
+        source = sf.RepeatedSource(sf.Data(samples, samples))
+        return sf.run(algorithm, source, jnp.ones(()), rounds=2, key=jax.random.key(0))[1].outer_loss[-1]
+
+    slope = (outer_loss(1.01) - outer_loss(0.99)) / 0.02
+    assert abs(slope) > 0.1
+    np.testing.assert_allclose(jax.grad(outer_loss)(1.0), slope, rtol=1e-2)
+    np.testing.assert_allclose(jax.vmap(outer_loss)(jnp.array([0.9, 1.0]))[1], outer_loss(1.0), rtol=1e-5)
+
+
 def test_an_mlp_of_many_samples_sees_what_its_activation_closes_over():
     x = jnp.linspace(-1, 1, 12).reshape(4, 3)
 

@@ -223,12 +223,18 @@ def test_targets_with_an_axis_of_one():
 # Runs
 
 
+def without_norms(state, info):
+    return info._replace(gradient=None, smoothed=None, gradient_norm=None, implicit_norm=None)
+
+
 def test_a_run_that_mostly_skipped():
     batches = jnp.ones(8).at[jnp.array([1, 2, 3, 5, 7])].set(jnp.nan)
     with pytest.warns(UserWarning, match="5 of 8 rounds were skipped because their hypergradient was not finite"):
         sf.run(ORACLE, batches, jnp.ones(2), rounds=8, key=KEY)
     with pytest.warns(UserWarning, match="3 of 4 rounds were skipped because their hypergradient or update was not"):
         final, _ = sf.run(ORACLE, batches, jnp.ones(2), rounds=4, key=KEY, record=lambda state, info: None)
+    with pytest.warns(UserWarning, match="3 of 4 rounds were skipped because their hypergradient or update was not"):
+        sf.run(ORACLE, batches, jnp.ones(2), rounds=4, key=KEY, record=without_norms)
     with pytest.warns(UserWarning, match="3 of 4 rounds were skipped"):
         sf.run(ORACLE, jnp.full(8, jnp.nan).at[5].set(1.0), rounds=4, state=final)
     polyak = sf.Online(estimator=ORACLE.estimator, optimiser=optax.polyak_sgd())  # an oracle without a value
@@ -253,6 +259,8 @@ def test_a_run_whose_hypergradient_is_always_zero(inner_loss):
     )
     with pytest.warns(UserWarning, match="exactly 0 in all 3 rounds: λ stood still. Does inner_loss .* use outer"):
         sf.run(algorithm, source, jnp.ones(1), rounds=3, key=KEY)
+    # What is not recorded is not called 0.
+    sf.run(algorithm, source, jnp.ones(1), rounds=3, key=KEY, record=without_norms)
     still = sf.Online(estimator=ORACLE.estimator, optimiser=optax.sgd(0.1))  # an oracle at its optimum
     sf.run(still, jnp.ones(3), jnp.zeros(2), rounds=3, key=KEY)
 

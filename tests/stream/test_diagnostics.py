@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from smoothfbo.stream import charts, diagnostics
+from smoothfbo.stream import charts, diagnostics, stored
 from smoothfbo.stream.learner.specification import Specification
 
 ROWS = 1_000
@@ -65,7 +65,7 @@ def test_what_changed_at_an_alarm(place):
     blocks["effect_1"], blocks["effect_2"] = 0.5, 0.0
     blocks.to_parquet(place / "blocks.parquet")
     change = {"row": 801, "block": 100, "seen_in_block": 103}
-    (around,) = charts.around_changes(place / "blocks.parquet", [change], ["x", "z", None])
+    (around,) = stored.around_changes(place / "blocks.parquet", [change], ["x", "z", None])
     assert around["losses"] == [1.0, 9.0, 1.0]
     assert around["effects"] == [("x", 2.0, -1.0), ("z", 0.5, 0.5)]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
 from smoothfbo.stream.learner.learner import Learner
@@ -139,6 +140,19 @@ def test_a_row_of_weight_0_counts_nothing():
     assert not (model.predict(x) == "wrong").any()
 
 
+@pytest.mark.parametrize("estimator", [StreamRegressor, StreamClassifier])
+def test_rows_without_a_target_that_counts_leave_nothing_to_predict_by(estimator):
+    model, row = estimator(**OPTIONS), named(data()[0][0])
+    for rows in range(ROWS):  # within the first block and beyond it
+        model.learn_one(row, 3, 0.0)
+        if rows in (0, ROWS - 1):
+            assert model.predict_one(row) == (0.0 if estimator is StreamRegressor else None)
+            with pytest.raises(NotFittedError, match="has seen rows, but no target that counts"):
+                model.predict_many(pd.DataFrame([row]))
+    model.learn_one(row, 3)
+    assert model.predict_one(row) == pytest.approx(3, abs=1)
+
+
 def test_weights_that_are_all_the_same_change_nothing_and_bad_ones_are_refused(tmp_path):
     x, y = data()
     plain = StreamRegressor(**OPTIONS).fit(x, y)
@@ -154,6 +168,8 @@ def test_weights_that_are_all_the_same_change_nothing_and_bad_ones_are_refused(t
     for bad in (-1.0, np.inf):
         with pytest.raises(ValueError, match=r"finite|infinity"):
             plain.partial_fit(x[:1], y[:1], sample_weight=[bad])
+        with pytest.raises(ValueError, match=f"finite and not negative, got {bad}"):
+            plain.learn_one(named(x[0]), 1.0, bad)
 
 
 def test_intervals_hold_what_they_promise():

@@ -101,7 +101,7 @@ class StreamEstimator(BaseEstimator, ABC):
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions by what was learnt so far; nothing is kept."""
-        self._require_started()
+        self._require_target()
         return self._decode(self._outcome(self._checked(X)))
 
     # river's convention
@@ -120,8 +120,8 @@ class StreamEstimator(BaseEstimator, ABC):
         return self
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """The prediction for one row; 0.0, or None for a class, if nothing was learnt. New features do not count."""
-        if not self._is_started:
+        """The prediction for one row; 0.0, or None for a class, before a target is known. New features do not count."""
+        if not self._can_predict(x):
             return None if self._is_classification else 0.0
         return self._one(self._row(x))
 
@@ -227,6 +227,16 @@ class StreamEstimator(BaseEstimator, ABC):
     def _is_started(self) -> bool:
         return hasattr(self, "learner_")
 
+    def _can_predict(self, x: Mapping[Any, Any]) -> bool:
+        """Whether a target is known; rows without one, or of weight 0, leave nothing to predict by."""
+        del x
+        return self._is_started and not math.isnan(self.previous_)
+
+    def _require_target(self) -> None:
+        self._require_started()
+        if np.isnan(self.previous_).all():
+            raise NotFittedError(f"This {type(self).__name__} has seen rows, but no target that counts.")
+
     def _require_started(self) -> None:
         if not self._is_started:
             raise NotFittedError(
@@ -290,7 +300,8 @@ class StreamEstimator(BaseEstimator, ABC):
     def _check(self, weight: np.ndarray | None) -> None:
         """Raise if rows of such weights cannot be learnt, or not by the present parameters."""
         if weight is not None and not ((weight >= 0) & (weight < np.inf)).all():
-            raise ValueError(f"Weights must be finite and not negative, got {weight[~(weight >= 0)][:1]}.")
+            wrong = weight[~((weight >= 0) & (weight < np.inf))][0]
+            raise ValueError(f"Weights must be finite and not negative, got {wrong}.")
         for name, value in self._options().items() if self._is_started else ():
             if getattr(self.learner_.spec, name) != value:
                 raise ValueError(
@@ -306,7 +317,7 @@ class StreamEstimator(BaseEstimator, ABC):
         if weight is not None:  # what counts nothing is not known: it must enter no expert, mixture or last value
             y = np.where(weight > 0, y, np.nan)
         known = np.empty(len(y) + 1)
-        known[0], known[1:] = np.nan if self.previous_ is None else self.previous_, y
+        known[0], known[1:] = self.previous_, y
         if np.isnan(y).any():
             fill_forward(known[:, None], np.array([0, len(known)]))
         self.learner_.learn(Rows(X, y, known[:-1]), weight)
@@ -323,7 +334,7 @@ class StreamEstimator(BaseEstimator, ABC):
             **options.learner_options,
         )
         self.learner_ = self._new_learner(spec)
-        self.previous_: Any = None
+        self.previous_: Any = math.nan  # the last target that is known
         self.encoder_ = encoder
         self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
         self.features_ = vars(self).get("features_")
@@ -339,7 +350,7 @@ class StreamEstimator(BaseEstimator, ABC):
 
     def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         unknown = np.full(len(X), np.nan)
-        previous = np.full(len(X), np.nan if self.previous_ is None else self.previous_)
+        previous = np.full(len(X), self.previous_)
         return self.learner_.predict(Rows(X, unknown, previous), with_bands)
 
     @abstractmethod

@@ -21,19 +21,37 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
 
     Parameters
     ----------
-    block : rows of a block: a round of SmoothFBO, and the unit of all memories; None is 16, for classes 8.
-    predictor : "linear" or "network".
-    smoothing : window of SmoothFBO, in blocks.
-    step : outer step, of log-weights.
-    rates : number of forgetting rates.
-    ridge : penalty on the coefficients of standardised features.
-    width, network_blocks, network_steps, network_rate, seed : of the network; see `LearnerOptions`.
+    block
+        Rows of a block: a round of SmoothFBO, and the unit of all memories. None is 16, for classes 8.
+    predictor
+        "linear", in closed form, or "network", with two hidden layers.
+    smoothing
+        Window of SmoothFBO, in blocks.
+    step
+        Outer step, of log-weights.
+    rates
+        Number of forgetting rates.
+    ridge
+        Penalty on the coefficients of standardised features.
+    width
+        Units of each hidden layer of the network.
+    network_blocks
+        Blocks whose rows the network keeps and is fitted to.
+    network_steps
+        Optimiser steps of the network in a round.
+    network_rate
+        Learning rate of the network.
+    seed
+        Seed of all that is drawn: random features, which products of many columns, the network.
 
     Attributes
     ----------
-    learner_ : the learner.
-    n_features_in_ : number of features.
-    feature_names_in_ : their names, if rows came with names.
+    learner_
+        The learner.
+    n_features_in_
+        Number of features.
+    feature_names_in_
+        Their names, if rows came with names.
     """
 
     _is_classification = False
@@ -55,7 +73,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
         return outcome.predictions[0]
 
     def _one(self, row: Any) -> float:
-        return self.learner_.predict_number(row[0], np.nan if self.previous_ is None else self.previous_)
+        return self.learner_.predict_number(row[0], self.previous_)
 
     def predict_interval(self, X: Any, level: float = 0.8) -> np.ndarray:
         """Rows × 2: where the part `level` of the targets lies, by adaptive conformal prediction; 0.5, 0.8 or 0.95.
@@ -79,31 +97,50 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
 
     Parameters
     ----------
-    block : rows of a block: a round of SmoothFBO, and the unit of all memories; None is 16, for classes 8.
-    predictor : "linear" or "network".
-    smoothing : window of SmoothFBO, in blocks.
-    step : outer step, of log-weights.
-    rates : number of forgetting rates.
-    ridge : penalty on the coefficients of standardised features.
-    width, network_blocks, network_steps, network_rate, seed : of the network; see `LearnerOptions`.
+    block
+        Rows of a block: a round of SmoothFBO, and the unit of all memories. None is 16, for classes 8.
+    predictor
+        "linear", in closed form, or "network", with two hidden layers.
+    smoothing
+        Window of SmoothFBO, in blocks.
+    step
+        Outer step, of log-weights.
+    rates
+        Number of forgetting rates.
+    ridge
+        Penalty on the coefficients of standardised features.
+    width
+        Units of each hidden layer of the network.
+    network_blocks
+        Blocks whose rows the network keeps and is fitted to.
+    network_steps
+        Optimiser steps of the network in a round.
+    network_rate
+        Learning rate of the network.
+    seed
+        Seed of all that is drawn: random features, which products of many columns, the network.
 
     Attributes
     ----------
-    classes_ : the classes so far: sorted in the first call, later ones in order of appearance.
-    learner_ : the learner.
-    n_features_in_ : number of features.
-    feature_names_in_ : their names, if rows came with names.
+    classes_
+        The classes so far: sorted in the first call, later ones in order of appearance.
+    learner_
+        The learner.
+    n_features_in_
+        Number of features.
+    feature_names_in_
+        Their names, if rows came with names.
     """
 
     _is_classification = True
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Of all classes, fitted to the rows that were predicted before they were learnt; none is exactly 0 or 1."""
-        self._require_started()
+        self._require_target()
         return self._probabilities(self._outcome(self._checked(X)))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
-        if not self._is_started:
+        if not self._can_predict(x):
             return {}
         values = self._probabilities(self._outcome(self._row(x)))[0].tolist()
         return dict(zip(self.classes_.tolist(), values, strict=True))

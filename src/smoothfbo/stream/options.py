@@ -42,7 +42,7 @@ class LearnerOptions:
     network_rate: float = 3e-3
     """Network: learning rate."""
     seed: int = 0
-    """Seed of the network's initialisation and mini-batches."""
+    """Seed of all that is drawn: random features, which products of many columns, the network and its mini-batches."""
 
     def __post_init__(self) -> None:
         self.check()

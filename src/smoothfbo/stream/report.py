@@ -7,7 +7,7 @@ from typing import Any
 from smoothfbo.harness import store
 from smoothfbo.harness.page import BAD, GOOD, OPEN, Page, Section, Table, Verdict, repeat_section, write_page
 from smoothfbo.harness.study import Outcome
-from smoothfbo.stream import charts, diagnostics
+from smoothfbo.stream import charts, diagnostics, stored
 from smoothfbo.stream.config import with_flags
 from smoothfbo.stream.groups.report import series_facts, series_sections, series_verdict
 
@@ -46,7 +46,7 @@ def _block_averages(folder: Path, summary: dict[str, Any]) -> Any:
     """The blocks, averaged for the charts; None if there was no full block, or if they are of many series."""
     blocks = folder / "blocks.parquet"
     is_one = summary.get("series") is None
-    return charts.read_averages(blocks, summary["block"]) if is_one and blocks.exists() else None
+    return stored.read_averages(blocks, summary["block"]) if is_one and blocks.exists() else None
 
 
 def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], averages: Any) -> Iterator[Section]:
@@ -56,20 +56,20 @@ def _sections(folder: Path, config: dict[str, Any], summary: dict[str, Any], ave
     if series:
         yield from series_sections(folder, summary)
         if classes and predictions.exists():
-            yield Section("Predictions", parts=[confusion_table(charts.count_pairs(predictions))])
+            yield Section("Predictions", parts=[confusion_table(stored.count_pairs(predictions))])
     # Of many series, the rows of the table do not follow each other.
     found = diagnostics.read_diagnostics(predictions, classes) if predictions.exists() and not series else None
     if found is not None:
-        shown = confusion_table(charts.count_pairs(predictions)) if classes else None
+        shown = confusion_table(stored.count_pairs(predictions)) if classes else None
         shown = shown or charts.last_predictions(predictions, target)
         yield Section("Predictions", parts=[shown])
     if averages is not None:
         times = list(diagnostics.time_parts(found, summary["error_name"])) if found is not None else []
         yield Section("Errors over time", parts=[*list(charts.error_charts(averages, summary))[1:], *times])
         changes = summary["changes"]
-        around = charts.around_changes(folder / "blocks.parquet", changes, summary.get("effects", []))
+        around = stored.around_changes(folder / "blocks.parquet", changes, summary.get("effects", []))
         table = changes_table(
-            changes, charts.times_of(predictions, [c["row"] for c in changes]), around, summary["block"]
+            changes, stored.times_of(predictions, [c["row"] for c in changes]), around, summary["block"]
         )
         effects = charts.effects_chart(averages, summary, target)
         yield Section("What changed", parts=[table, *([] if effects is None else [effects])])

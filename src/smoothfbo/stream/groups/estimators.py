@@ -52,11 +52,12 @@ class _BySeries(StreamEstimator):
             raise ValueError("Rows of many series have no weights; leave `sample_weight` out.")
         return super().partial_fit(X, y, classes)
 
-    def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """The prediction for one row; 0.0, or None for a class, if nothing was learnt of its series."""
-        if self._is_started and self.keys_.known(self._key(x))[0] < 0:
-            return None if self._is_classification else 0.0
-        return super().predict_one(x)
+    def _can_predict(self, x: Mapping[Any, Any]) -> bool:
+        return self._is_started and bool(self._have_targets(self.keys_.known(self._key(x)))[0])
+
+    def _have_targets(self, slots: np.ndarray) -> np.ndarray:
+        """Of which of these series, −1 for one that is new, a target is known."""
+        return (slots >= 0) & ~np.isnan(self.previous_[slots])
 
     @property
     def weights(self) -> np.ndarray:
@@ -162,9 +163,9 @@ class _BySeries(StreamEstimator):
     def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
         """What could come next in every series; of several rows of a series, each could be the next one."""
         slots = self.keys_.known(X.keys)
-        if (slots < 0).any():
-            name = ", ".join(column[int(np.argmax(slots < 0))].as_py() for column in X.keys.columns)
-            raise ValueError(f"Nothing was learnt of the series {name!r}; its first row must be learnt first.")
+        if not (is_known := self._have_targets(slots)).all():
+            name = ", ".join(column[int(np.argmin(is_known))].as_py() for column in X.keys.columns)
+            raise ValueError(f"Nothing was learnt of the series {name!r}; a row with a target must be learnt first.")
         room = self.learner_.spec.rows - self.learner_.kept[slots] % self.learner_.spec.rows
         all = segments_of(slots)
         place = all.in_table_order(np.arange(len(slots)) - np.repeat(all.starts[:-1], all.lengths))
@@ -198,13 +199,19 @@ class SeriesRegressor(_BySeries, StreamRegressor):
 
     Parameters
     ----------
-    by : the column of the data frame that says which series a row is of, or a list of such columns.
+    by
+        The column of the data frame that says which series a row is of, or a list of such columns.
 
     Attributes
     ----------
-    series_ : the series so far.
-    learner_ : the learners.
-    n_features_in_, feature_names_in_ : of the features, without the columns `by`.
+    series_
+        The series so far.
+    learner_
+        The learners.
+    n_features_in_
+        Number of features, without the columns `by`.
+    feature_names_in_
+        Their names.
     """
 
 
