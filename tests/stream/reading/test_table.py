@@ -85,8 +85,8 @@ def test_standard_input_is_read_line_by_line(tmp_path):
     assert [int(count) for count in counts] == [10, 1]
 
 
-def schema_of(path, target):
-    table = open_table(str(path), target=target, block=8)
+def schema_of(path, target, **choices):
+    table = open_table(str(path), target=target, block=8, **choices)
     table.close()
     return table.schema
 
@@ -112,6 +112,45 @@ def test_text_that_never_repeats_is_named(tmp_path):
     frame.to_csv(tmp_path / "names.csv", index=False)
     notes = [note for note in schema_of(tmp_path / "names.csv", "y").notes if "differs from row to row" in note]
     assert [note.split(" holds")[0] for note in notes] == ["column 'name'"]
+
+
+def test_a_column_of_names_is_left_out(tmp_path):
+    """Unless there are too few rows to tell, or it is meant as labels; a few names that come twice change nothing."""
+    names = [f"n{i}" for i in range(195)] + [f"n{i}" for i in range(5)]
+    frame = pd.DataFrame({"name": names, "colour": ["red", "blue"] * 100, "y": np.arange(200) / 3})
+    frame.to_csv(tmp_path / "names.csv", index=False)
+    schema = schema_of(tmp_path / "names.csv", "y")
+    assert [column.name for column in schema.columns] == ["colour", "y"]
+    assert any("'name'" in note and "left out" in note for note in schema.notes)
+    chosen = schema_of(tmp_path / "names.csv", "y", categorical=("name",))
+    assert [column.name for column in chosen.columns] == ["name", "colour", "y"]
+    frame.head(60).to_csv(tmp_path / "names.csv", index=False)
+    assert [column.name for column in schema_of(tmp_path / "names.csv", "y").columns] == ["name", "colour", "y"]
+
+
+def test_times_with_slashes_whose_year_is_first(tmp_path):
+    days = pd.date_range("2024-01-30", periods=40)
+    rest = pd.DataFrame({"y": np.arange(40) / 3})
+    for form in ("%Y/%m/%d", "%Y/%m/%d %H:%M"):
+        rest.assign(day=days.strftime(form)).to_csv(tmp_path / "slashes.csv", index=False)
+        table = open_table(str(tmp_path / "slashes.csv"), target="y", block=16)
+        assert table.schema.time == "day"
+        read = pa.concat_tables(table)["day"].to_pandas()
+        np.testing.assert_array_equal(read, days)
+    # Which is the month, which the year? Such text stays text.
+    rest.assign(day=days.strftime("%y/%m/%d")).to_csv(tmp_path / "slashes.csv", index=False)
+    assert schema_of(tmp_path / "slashes.csv", "y").time is None
+    wrong = days.strftime("%Y/%m/%d").where(np.arange(40) != 30, "2024/02/31")
+    rest.assign(day=wrong).to_csv(tmp_path / "slashes.csv", index=False)
+    assert schema_of(tmp_path / "slashes.csv", "y").time is None
+
+
+def test_a_wrong_time_with_slashes_that_comes_late_is_named(tmp_path):
+    days = pd.date_range("2000-01-01", periods=1_100).strftime("%Y/%m/%d")
+    days = days.where(np.arange(1_100) != 1_050, "2024/02/31")
+    pd.DataFrame({"day": days, "y": np.arange(1_100) / 3}).to_csv(tmp_path / "slashes.csv", index=False)
+    with pytest.raises(UsageError, match="row 1051, column 'day': '2024/02/31' is not a time"):
+        list(open_table(str(tmp_path / "slashes.csv"), target="y", block=16))
 
 
 def test_amounts_are_not_classes_and_marks_are():

@@ -16,6 +16,8 @@ Kind = Literal["numeric", "categorical", "time"]
 MOST_LEVELS = 20  # of a column that get a feature each
 FEWEST_SLOTS = 8  # of a column that has fewer levels in the first rows: new ones may come
 MOST_INFERRED_CLASSES = 10
+MOSTLY_NEW = 0.9  # of the values of a column of text: names, of which hardly one comes again
+FEWEST_NAMES = 100  # rows from which a column is seen to be of names
 FEWEST_OF_A_CLASS = 5  # rows, on average, if integers are to be classes
 GROUPS = r"\d{1,3}([,'’ \u00a0\u202f]\d{3})+(\.\d+)?|\d{1,3}([. \u00a0\u202f]\d{3})+,\d+"  # 1,234.5 or 1.234,5
 MARKED = re.compile(rf"[+-]?[$€£¥]? ?[+-]?(\d+([.,]\d+)?|{GROUPS}) ?[%$€£¥]?")  # and 1,5 or 12% or $12 or 1 234
@@ -118,14 +120,15 @@ def infer_schema(
         if name in by:
             columns.append(Column(name, "categorical"))
             continue
+        is_feature = name not in (target, time, *categorical)
+        if is_feature and _is_text(first.schema.field(name).type):
+            note, is_left_out = _about_names(name, compute.drop_null(first[name].combine_chunks()))
+            notes += note
+            if is_left_out:
+                continue
         kind = _kind(first.schema.field(name).type, name, "numeric" if name not in categorical else "categorical")
         slots = _slots(first[name]) if kind == "categorical" and name != target else 0
         columns.append(Column(name, kind, slots))
-        if _is_text(first.schema.field(name).type) and name != target and _all_differ(first[name]):
-            notes.append(
-                f"column {name!r} holds text that differs from row to row and tells the learner nothing; times are "
-                "read in forms like 2024-05-01 13:00, names can be left out by `ignore`"
-            )
 
     values = compute.drop_null(first[target].combine_chunks())
     is_text = next(column for column in columns if column.name == target).kind == "categorical"
@@ -191,9 +194,16 @@ def slots_for(levels: int) -> int:
     return min(max(2 * levels, FEWEST_SLOTS), MOST_LEVELS)
 
 
-def _all_differ(values: pa.ChunkedArray) -> bool:
-    known = compute.drop_null(values.combine_chunks())
-    return len(known) > 2 and len(compute.unique(known)) == len(known)
+def _about_names(name: str, values: pa.Array) -> tuple[list[str], bool]:
+    """What is said of a column of text in which hardly a value comes again, and whether it is left out."""
+    are_many = len(values) >= FEWEST_NAMES
+    if len(values) < 3 or len(compute.unique(values)) < (MOSTLY_NEW if are_many else 1) * len(values):
+        return [], False
+    consequence = "it is left out, unless `categorical` names it" if are_many else "`ignore` leaves it out"
+    return [
+        f"column {name!r} holds text that differs from row to row and tells the learner nothing: {consequence}; times "
+        "are read in forms like 2024-05-01 13:00"
+    ], are_many
 
 
 def _few_integers(values: pa.Array) -> bool:

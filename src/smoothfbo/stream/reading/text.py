@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv as arrow_csv
 
 from smoothfbo.errors import UsageError
@@ -18,7 +19,11 @@ from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.lines import open_bytes, whole_lines
 from smoothfbo.stream.reading.schema import Schema, check_names, converts, shortened
 
+compute: Any = pyarrow.compute  # its functions are made when it is imported
+
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+SLASHED = r"^ *\d{4}/\d{2}/\d{2}( |$)"  # 2024/05/01: the year first, so day and month cannot be mixed up
+WORD_HINT = " (`on_error` skip leaves out such rows; `categorical` names columns of labels)"
 LINES_OF_A_PART = 256
 PATIENCE = 1.0  # seconds that standard input has for more than the first rows
 
@@ -34,6 +39,7 @@ class TextTable:
         self._waiting: list[bytes] = []  # read for `first`, to be delivered again
         self._fault: UsageError | None = None  # that was met while `first` read on
         self._types: dict[str, pa.DataType] = {}
+        self._slashed: set[str] = set()  # columns of times with slashes
         try:
             self.names = _fields(self._header(), self.name)
             check_names(self.names, self.name)
@@ -83,8 +89,20 @@ class TextTable:
         table, fault, _ = self._parse_until_fault(text, 0, {})
         if fault is not None and table.num_rows < least:
             raise fault
-        table = _with_late_words(table, least)
+        table = _with_late_words(self._with_slashed_times(table), least)
         self._types = {name: table.schema.field(name).type for name in self.names}
+        return table
+
+    def _with_slashed_times(self, table: pa.Table) -> pa.Table:
+        """Columns of text all of which is times with slashes, as times; others stay."""
+        for name in table.column_names:
+            values = compute.drop_null(table[name])
+            if not pa.types.is_string(values.type) or not len(values):
+                continue
+            if compute.all(compute.match_substring_regex(values, SLASHED)).as_py():
+                with contextlib.suppress(pa.ArrowException):
+                    table = _with_column(table, name, _without_slashes(table[name], pa.timestamp("us")))
+                    self._slashed.add(name)
         return table
 
     def portions(self, schema: Schema) -> Iterator[pa.Table]:
@@ -163,14 +181,15 @@ class TextTable:
         return pa.table({name: pa.nulls(0, types.get(name, pa.null())) for name in types or self.names})
 
     def _parse(self, text: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+        slashed = [name for name in types if name in self._slashed and pa.types.is_timestamp(types[name])]
         # Without threads of its own: a process that ended soon after they had begun was sometimes aborted.
-        return arrow_csv.read_csv(
+        table = arrow_csv.read_csv(
             io.BytesIO(text),
             read_options=arrow_csv.ReadOptions(
                 use_threads=False, column_names=self.names, block_size=max(len(text), 1) + 1
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=types,
+                column_types={**types, **dict.fromkeys(slashed, pa.string())},
                 include_columns=list(types),
                 null_values=list(MISSING),
                 strings_can_be_null=True,
@@ -179,6 +198,9 @@ class TextTable:
                 false_values=[],
             ),
         )
+        for name in slashed:
+            table = _with_column(table, name, _without_slashes(table[name], types[name]))
+        return table
 
     def _fault_of_line(self, line: bytes, types: dict[str, pa.DataType]) -> str:
         try:
@@ -196,8 +218,10 @@ class TextTable:
             try:
                 self._parse(line, {name: types[name]})
             except pa.ArrowException:
-                expected = "a number" if pa.types.is_floating(types[name]) else "a time"
-                return f", column {name!r}: {shortened(value)} is not {expected}"
+                if not pa.types.is_floating(types[name]):
+                    return f", column {name!r}: {shortened(value)} is not a time"
+                hint = "" if self.left_out.is_allowed else WORD_HINT
+                return f", column {name!r}: {shortened(value)} is not a number{hint}"
         return ": it cannot be read as a row of the table"
 
 
@@ -238,6 +262,14 @@ def _with_late_words(table: pa.Table, least: int) -> pa.Table:
                 table = table.set_column(position, name, pa.array(good, pa.string()).cast(kind))
                 break
     return table
+
+
+def _with_column(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def _without_slashes(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return compute.replace_substring(compute.utf8_trim_whitespace(values), "/", "-").cast(kind)
 
 
 def _has_more(file: Any, deadline: float) -> bool:
