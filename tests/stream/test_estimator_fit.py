@@ -48,10 +48,10 @@ def in_turns(model, rows, y, weight=None):
     for at, (row, target) in enumerate(zip(rows, y.tolist(), strict=True)):
         given += [model.predict_one(row)] if at else []
         model.learn_one(row, target, 1.0 if weight is None else weight[at])
-    x = np.concatenate([model._row(row) for row in rows])
+    x = np.concatenate([model._row(row).features for row in rows])
     y = y if weight is None else np.where(weight > 0, y, np.nan)
     known = Rows(x, y, pd.Series(y).shift().ffill().to_numpy())
-    return given, Learner(model.learner_.spec).process(known, weight).predictions[0, 1:]
+    return given, Learner(model.learned_.learner.spec).process(known, weight).predictions[0, 1:]
 
 
 def test_rows_that_are_predicted_and_learnt_in_turns_give_the_numbers_of_a_file(monkeypatch):
@@ -87,7 +87,7 @@ def test_coefficients_are_those_of_the_learned_memory(fitted):
     x, y = data()
     assert fitted.coef_.shape == (3,)
     frame = pd.DataFrame(x, columns=list("abc"))
-    state = fitted.learner_.state
+    state = fitted.learned_.learner.state
     z = np.column_stack([(x - state.features.mean) / state.features.spread, np.ones(len(x))])
     fit = z @ np.ravel(state.learners.estimator.inner.params[0]) * state.target.spread[0] + state.target.mean[0]
     np.testing.assert_allclose(x @ fitted.coef_ + fitted.intercept_, fit, rtol=1e-10)
@@ -268,7 +268,7 @@ def test_after_a_missing_target_the_last_value_is_the_last_that_is_known(fitted)
     before = copy.deepcopy(fitted).learn_one(named(x[0]), 20.0)
     for missing in (float("nan"), None, pd.NA):
         after = copy.deepcopy(before).learn_one(named(x[1]), missing)
-        assert after.previous_ == 20.0
+        assert after.learned_.previous == 20.0
         assert after.predict_one(named(x[2])) == pytest.approx(before.predict_one(named(x[2])), rel=1e-9)
 
 
@@ -289,5 +289,5 @@ def test_rivers_clone(fitted):
     row = named(x[0])
     assert same.predict_one(row) == fitted.predict_one(row)
     same.learn_one(row, 100.0)
-    assert len(same.learner_.pending.target) == len(fitted.learner_.pending.target) + 1
+    assert len(same.learned_.learner.pending.target) == len(fitted.learned_.learner.pending.target) + 1
     assert copy.deepcopy(fitted).predict_one(row) == fitted.predict_one(row)

@@ -11,13 +11,10 @@ import numpy as np
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.frames import FrameEncoder, as_frame, check_columns, is_missing
-from smoothfbo.stream.learner import files
-from smoothfbo.stream.learner.coefficients import LinearFit
-from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.reading.faults import LARGEST
-from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.scikit import (
     BaseEstimator,
     NotFittedError,
@@ -26,7 +23,7 @@ from smoothfbo.stream.scikit import (
     check_X_y,
     validate_data,
 )
-from smoothfbo.stream.segments import fill_forward
+from smoothfbo.stream.series import AbstractSeries, KeyedRows, OneSeries
 
 
 class StreamEstimator(BaseEstimator, ABC):
@@ -36,8 +33,10 @@ class StreamEstimator(BaseEstimator, ABC):
     """
 
     _is_classification: bool
+    _kind: type[Any] = OneSeries  # what is learnt; it takes the parameters that are no options of the learner
     _supervised = True  # what river asks of a model that learns from targets
     classes_: Any
+    learned_: Any
     encoder_: FrameEncoder | None
 
     def __init__(
@@ -75,6 +74,10 @@ class StreamEstimator(BaseEstimator, ABC):
 
     # scikit-learn's convention
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, those that a constructor hands on as well."""
+        return super().get_params(deep) | self._options()
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Start anew and go through the rows in their order, which is taken as the order of time."""
         self._forget()
@@ -91,25 +94,26 @@ class StreamEstimator(BaseEstimator, ABC):
         row with weight 0 enters nothing. Random features, products, bands and the mixture of experts count every other
         row once.
         """
-        X, y = self._checked_rows(X, y)
+        rows, y = self._checked_rows(X, y)
         if self._is_classification:
             check_classification_targets(y)
-        weight = None if sample_weight is None else check_sample_weight(sample_weight, X, dtype=np.float64)
-        self._check(weight)
-        self._learn(X, self._encode(y, classes), weight)
+        given = sample_weight is not None
+        weight = check_sample_weight(sample_weight, rows.features, dtype=np.float64) if given else None
+        self._check(weight, "sample_weight")
+        self._learn(rows, self._encode(y, classes), weight)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions by what was learnt so far; nothing is kept."""
         self._require_target()
-        return self._decode(self._outcome(self._checked(X)))
+        return self._decode(self.learned_.predict(self._checked(X)))
 
     # river's convention
 
     def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> Any:
         """Learn from one row, whose weight is w."""
         weight = None if w == 1 else np.array([w], np.float64)
-        self._check(weight)
+        self._check(weight, "w")
         try:
             row = self._row(x, learns=True)
             self._learn(row, self._encode(np.array([y]), None), weight)
@@ -125,8 +129,8 @@ class StreamEstimator(BaseEstimator, ABC):
             return None if self._is_classification else 0.0
         return self._one(self._row(x))
 
-    def _one(self, row: Any) -> Any:
-        return self._decode(self._outcome(row))[0].item()
+    def _one(self, row: KeyedRows) -> Any:
+        return self._decode(self.learned_.predict(row))[0].item()
 
     def learn_many(self, X: Any, y: Any, w: Any = None) -> Any:
         """Learn from the rows of a data frame, which may have weights."""
@@ -150,8 +154,7 @@ class StreamEstimator(BaseEstimator, ABC):
     def weights(self) -> np.ndarray:
         """The learned weights of the memories of 1, 2, 4, … blocks and, last, of all of the past."""
         self._require_started()
-        logits = np.asarray(self.learner_.state.learners.outer[0])
-        return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        return self.learned_.weights()
 
     @property
     def coef_(self) -> np.ndarray:
@@ -160,12 +163,12 @@ class StreamEstimator(BaseEstimator, ABC):
         A text column has an entry for each level; see `get_feature_names_out`. For classes, the scores are fitted to
         indicators, before they become probabilities.
         """
-        return self._of_classes(self._fit().coefficients, 0.0)
+        return self._of_classes(self._learned.linear_fit().coefficients, 0.0)
 
     @property
     def intercept_(self) -> Any:
         """What the linear fit gives where all features are 0."""
-        return self._of_classes(self._fit().intercepts, 1.0)
+        return self._of_classes(self._learned.linear_fit().intercepts, 1.0)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """The names of the encoded features, in the order of `coef_`; empty for levels that have not come yet."""
@@ -176,22 +179,17 @@ class StreamEstimator(BaseEstimator, ABC):
         names = getattr(self, "feature_names_in_", [f"x{column}" for column in range(self.n_features_in_)])
         return np.array(names, dtype=object)
 
-    def _fit(self) -> LinearFit:
-        if not self._is_started or self.learner_.spec.is_network:
-            raise AttributeError("There are coefficients once it has learnt, with the linear predictor.")
-        return self.learner_.linear_fit()
-
     def save(self, path: str | Path) -> None:
         """The whole estimator in one file of plain arrays."""
         self._require_started()
-        files.save(Path(path), self.learner_, self._described() | {"previous": self.previous_})
+        self.learned_.save(Path(path), self._described())
 
     @classmethod
     def load(cls, path: str | Path) -> Any:
         """An estimator as it was saved; it resumes as if it had not been interrupted."""
-        learner, content = files.load(Path(path))
+        learned, content = cls._kind.load(Path(path))
         self = cls._restored(path, content)
-        self.learner_, self.previous_ = learner, content["previous"]
+        self.learned_ = learned
         return self
 
     def _described(self) -> dict[str, Any]:
@@ -225,16 +223,21 @@ class StreamEstimator(BaseEstimator, ABC):
 
     @property
     def _is_started(self) -> bool:
-        return hasattr(self, "learner_")
+        return hasattr(self, "learned_")
+
+    @property
+    def _learned(self) -> AbstractSeries:
+        """What was learnt, or what it begins with."""
+        if self._is_started:
+            return self.learned_
+        return self._kind(**{k: v for k, v in super().get_params().items() if k not in self._options()})
 
     def _can_predict(self, x: Mapping[Any, Any]) -> bool:
-        """Whether a target is known; rows without one, or of weight 0, leave nothing to predict by."""
-        del x
-        return self._is_started and not math.isnan(self.previous_)
+        return self._is_started and self.learned_.can_predict(self.learned_.split_row(x)[1])
 
     def _require_target(self) -> None:
         self._require_started()
-        if np.isnan(self.previous_).all():
+        if not self.learned_.has_target:
             raise NotFittedError(f"This {type(self).__name__} has seen rows, but no target that counts.")
 
     def _require_started(self) -> None:
@@ -243,16 +246,16 @@ class StreamEstimator(BaseEstimator, ABC):
                 f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
             )
 
-    def _checked(self, X: Any) -> Any:
-        X = as_frame(X)
+    def _checked(self, X: Any) -> KeyedRows:
+        X, keys = self._learned.split(as_frame(X))
         if self.encoder_ is not None:
-            return self._encoded(X, learns=False)
+            return KeyedRows(self._encoded(X, learns=False), keys)
         checked: Any = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return checked
+        return KeyedRows(checked, keys)
 
-    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    def _checked_rows(self, X: Any, y: Any) -> tuple[KeyedRows, np.ndarray]:
         """Numbers and targets; text columns of a data frame are encoded."""
-        X = as_frame(X)
+        X, keys = self._learned.split(as_frame(X))
         if not self._is_started:
             is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
             if is_frame:
@@ -264,7 +267,7 @@ class StreamEstimator(BaseEstimator, ABC):
             checked: Any = validate_data(self, X, y, reset=not self._is_started, y_numeric=numeric, **options)
         else:
             checked = check_X_y(self._encoded(X, learns=True), y, y_numeric=numeric, **options)
-        return _bounded(checked[0], "X"), checked[1]
+        return KeyedRows(_bounded(checked[0], "X"), keys), checked[1]
 
     def _encoded(self, frame: Any, learns: bool) -> np.ndarray:
         encoder: Any = self.encoder_
@@ -273,10 +276,11 @@ class StreamEstimator(BaseEstimator, ABC):
         validate_data(self, frame, reset=not self._is_started, skip_check_array=True)
         return _finite(encoder.frame(frame, learns), "the data frame")
 
-    def _row(self, x: Mapping[Any, Any], learns: bool = False) -> Any:
+    def _row(self, x: Mapping[Any, Any], learns: bool = False) -> KeyedRows:
         """The features of a mapping in a fixed order: that of the first frame, or sorted; what is missing is NaN."""
         if not isinstance(x, Mapping):
             raise ValueError(f"A row must be a mapping of names to values, such as a dict, got {type(x).__name__}.")
+        x, keys = self._learned.split_row(x)
         if vars(self).get("features_") is None:
             if hasattr(self, "feature_names_in_"):
                 self.features_ = self.feature_names_in_.tolist()
@@ -295,63 +299,48 @@ class StreamEstimator(BaseEstimator, ABC):
                 row = np.array([[math.nan if is_missing(value) else float(value) for value in values]])
         except (TypeError, ValueError) as error:
             raise ValueError(f"Features must be numbers, or text from the first row on, got {dict(x)!r}.") from error
-        return _bounded(_finite(row, dict(x)), dict(x)) if learns else _finite(row, dict(x))
+        row = _finite(row, dict(x))
+        return KeyedRows(_bounded(row, dict(x)) if learns else row, keys)
 
-    def _check(self, weight: np.ndarray | None) -> None:
-        """Raise if rows of such weights cannot be learnt, or not by the present parameters."""
-        if weight is not None and not ((weight >= 0) & (weight < np.inf)).all():
-            wrong = weight[~((weight >= 0) & (weight < np.inf))][0]
-            raise ValueError(f"Weights must be finite and not negative, got {wrong}.")
+    def _check(self, weight: np.ndarray | None, name: str) -> None:
+        """Raise if rows of such weights, the argument `name`, cannot be learnt, or not by the present parameters."""
+        self._learned.check_weights(weight, name)
         for name, value in self._options().items() if self._is_started else ():
-            if getattr(self.learner_.spec, name) != value:
+            if (then := getattr(self.learned_.spec, name)) != value:
                 raise ValueError(
-                    f"`{name}` is {value}, but it has learnt with {getattr(self.learner_.spec, name)}; start anew by "
-                    "fit, or set it back."
+                    f"`{name}` is {value}, but it has learnt with {then}; start anew by fit, or set it back."
                 )
 
-    def _learn(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> None:
+    def _learn(self, rows: KeyedRows, y: np.ndarray, weight: np.ndarray | None = None) -> None:
+        width = rows.features.shape[1]
         if not self._is_started:
-            self._start(X)
-        if X.shape[1] != self.learner_.spec.features:
-            raise ValueError(f"X has {X.shape[1]} features, but it learnt with {self.learner_.spec.features}.")
-        if weight is not None:  # what counts nothing is not known: it must enter no expert, mixture or last value
-            y = np.where(weight > 0, y, np.nan)
-        known = np.empty(len(y) + 1)
-        known[0], known[1:] = self.previous_, y
-        if np.isnan(y).any():
-            fill_forward(known[:, None], np.array([0, len(known)]))
-        self.learner_.learn(Rows(X, y, known[:-1]), weight)
-        self.previous_ = float(known[-1])
+            self._start(width)
+        if width != self.learned_.spec.features:
+            raise ValueError(f"X has {width} features, but it learnt with {self.learned_.spec.features}.")
+        self.learned_.learn(rows, y, weight)
 
-    def _start(self, X: np.ndarray) -> None:
+    def _start(self, width: int) -> None:
         options, encoder = LearnerOptions(**self._options()), vars(self).get("encoder_")
         spec = Specification(
-            features=X.shape[1],
-            own=(-1,) * X.shape[1] if encoder is None else encoder.places,
+            features=width,
+            own=(-1,) * width if encoder is None else encoder.places,
             outputs=max(len(self.classes_), 2) - 1 if self._is_classification else 1,
             is_classification=self._is_classification,
             with_references=False,
             **options.learner_options,
         )
-        self.learner_ = self._new_learner(spec)
-        self.previous_: Any = math.nan  # the last target that is known
+        learned = self._learned
+        learned.start(spec)
+        self.learned_ = learned
         self.encoder_ = encoder
-        self.n_features_in_ = X.shape[1] if self.encoder_ is None else len(self.encoder_.names)
+        self.n_features_in_ = width if self.encoder_ is None else len(self.encoder_.names)
         self.features_ = vars(self).get("features_")
         if self.features_ is not None and all(isinstance(name, str) for name in self.features_):
             self.feature_names_in_ = np.array(self.features_, dtype=object)
 
-    def _new_learner(self, spec: Specification) -> Any:
-        return Learner(spec)
-
     def _options(self) -> dict[str, Any]:
         """The parameters that are options of the learner."""
         return {name: getattr(self, name) for name in LearnerOptions.__dataclass_fields__}
-
-    def _outcome(self, X: Any, with_bands: bool = False) -> Outcome:
-        unknown = np.full(len(X), np.nan)
-        previous = np.full(len(X), self.previous_)
-        return self.learner_.predict(Rows(X, unknown, previous), with_bands)
 
     @abstractmethod
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ from smoothfbo.stream.learner.learner import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading.faults import LARGEST
 from smoothfbo.stream.scikit import ClassifierMixin, RegressorMixin
+from smoothfbo.stream.series import KeyedRows
 
 LEAST_DOUBT = 1e-6  # a part of every probability that is the same for all classes
 
@@ -46,8 +47,8 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
 
     Attributes
     ----------
-    learner_
-        The learner.
+    learned_
+        What was learnt.
     n_features_in_
         Number of features.
     feature_names_in_
@@ -72,8 +73,8 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
     def _decode(self, outcome: Outcome) -> np.ndarray:
         return outcome.predictions[0]
 
-    def _one(self, row: Any) -> float:
-        return self.learner_.predict_number(row[0], self.previous_)
+    def _one(self, row: KeyedRows) -> float:
+        return self.learned_.predict_number(row)
 
     def predict_interval(self, X: Any, level: float = 0.8) -> np.ndarray:
         """Rows × 2: where the part `level` of the targets lies, by adaptive conformal prediction; 0.5, 0.8 or 0.95.
@@ -84,7 +85,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):
         if level not in LEVELS:
             raise ValueError(f"`level` must be one of {', '.join(map(str, LEVELS))}, got {level!r}.")
         self._require_started()
-        bands: Any = self._outcome(self._checked(X), with_bands=True).bands
+        bands: Any = self.learned_.predict(self._checked(X), with_bands=True).bands
         return bands[:, LEVELS.index(level)]
 
     def _of_classes(self, values: np.ndarray, first: float) -> Any:
@@ -124,8 +125,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
     ----------
     classes_
         The classes so far: sorted in the first call, later ones in order of appearance.
-    learner_
-        The learner.
+    learned_
+        What was learnt.
     n_features_in_
         Number of features.
     feature_names_in_
@@ -137,12 +138,12 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Of all classes, fitted to the rows that were predicted before they were learnt; none is exactly 0 or 1."""
         self._require_target()
-        return self._probabilities(self._outcome(self._checked(X)))
+        return self._probabilities(self.learned_.predict(self._checked(X)))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
         if not self._can_predict(x):
             return {}
-        values = self._probabilities(self._outcome(self._row(x)))[0].tolist()
+        values = self._probabilities(self.learned_.predict(self._row(x)))[0].tolist()
         return dict(zip(self.classes_.tolist(), values, strict=True))
 
     def _probabilities(self, outcome: Outcome) -> np.ndarray:

@@ -57,7 +57,7 @@ def test_every_series_is_predicted_as_if_it_were_alone_and_goes_on_after_it_was_
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(frame[70:]), predictions)
     # A missing target leaves the last value that is known.
     other = copy.deepcopy(model).learn_one(row, 1e3).learn_one(row, float("nan"))
-    assert other.previous_[model.series_.index(str(row["shop"]))] == 1e3
+    assert other.learned_.previous[model.series_.index(str(row["shop"]))] == 1e3
     assert model.predict_one(row | {"shop": 9}) == 0.0
     model.learn_one(row, y[70])
     resumed.partial_fit(frame[70:71], y[70:71])

@@ -128,4 +128,4 @@ def test_single_rows_and_many_are_the_same_numbers():
             assert found == pytest.approx(many.predict(x[at : at + 1])[0], rel=1e-9), at
         one.learn_one(dict(enumerate(row)), y[at], weights[at])
         many.partial_fit(x[at : at + 1], y[at : at + 1], sample_weight=weights[at : at + 1])
-    assert "products" in one.learner_.spec.expert_names
+    assert "products" in one.learned_.learner.spec.expert_names
