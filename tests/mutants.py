@@ -356,7 +356,7 @@ MUTATIONS = [
     # the mixture of experts of the stream
     ("stream/learner/recursive.py", "is_known.astype(rows.dtype), goals).rest", "jnp.ones(count, rows.dtype), goals).rest", "stream/learner/test_experts.py"),
     ("stream/learner/recursive.py", "jnp.diag(1 / jnp.where(is_known, known, 1))", "jnp.eye(count)", "stream/learner/test_experts.py"),
-    ("stream/learner/recursive.py", "(past.rest[:, : rows.shape[0]] / past.pivots[:, None]).T", "past.rest[:, : rows.shape[0]].T", "stream/learner/test_experts.py"),
+    ("stream/learner/recursive.py", "transposed_product(past.rest[:, : rows.shape[0]] / past.pivots[:, None], past.rest)", "transposed_product(past.rest[:, : rows.shape[0]], past.rest)", "stream/learner/test_experts.py"),
     ("stream/learner/experts.py", "difference = level - sums[:, p + 1 :: 2, :p]", "difference = level", "stream/learner/test_experts.py"),
     ("stream/learner/random_features.py", "jnp.sqrt(RIDGE * (1 - retention) * size / RESTORED)", "jnp.sqrt(RIDGE * (1 - retention))", "stream/learner/test_experts.py"),
     ("stream/learner/random_features.py", "inverse = state.inverse / retention", "inverse = state.inverse", "stream/learner/test_experts.py"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothfbo.algebra import conjugate_gradient, inner_product, norm, solve_positive
+from smoothfbo.algebra import conjugate_gradient, inner_product, norm, solve_positive, transposed_product
 
 
 def positive(seed, size):
@@ -30,6 +30,13 @@ def test_solve_positive_under_vmap_and_grad():
     np.testing.assert_allclose(jnp.einsum("bij,bj->bi", matrices, solutions), vectors, rtol=1e-9, atol=1e-12)
     gradient = jax.grad(lambda b: jnp.sum(solve_positive(matrices[0], b)))(vectors[0])
     np.testing.assert_allclose(gradient, np.linalg.solve(matrices[0], np.ones(4)), rtol=1e-9)
+
+
+def test_transposed_product_under_vmap():
+    random = np.random.default_rng(3)
+    one, other = random.normal(size=(4, 3, 2)), random.normal(size=(4, 3, 5))
+    found = jax.jit(jax.vmap(transposed_product))(jnp.asarray(one), jnp.asarray(other))
+    np.testing.assert_allclose(found, np.einsum("bri,brj->bij", one, other), rtol=1e-5, atol=1e-6)
 
 
 def test_solve_positive_says_nan_when_the_matrix_is_not_positive():

@@ -46,6 +46,8 @@ def test_one_series_has_one_thread_and_batches_of_many_one_for_each_core(by, thr
     monkeypatch.setattr(os, "environ", {})
     start_jax(cpu_only=True, side_by_side=ENTRY.side_by_side(StreamConfig("table.csv", "y", by=by)))
     assert os.environ["NPROC"] == str(threads)
+    start_jax(cpu_only=True)  # again: nothing is said twice
+    assert os.environ["XLA_FLAGS"].count("xla_cpu_small_while_loop_byte_threshold=1000000") == 1
 
 
 def stream(data, folder, *more, target="y"):

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SECONDS_BETWEEN_LINES = 10  # where there is no terminal
+# XLA's CPU makes one piece of machine code of a loop that touches fewer bytes than this; 1,024 unless it is told. In
+# larger ones every step is a task of its own, and to start it takes longer than the small steps of a stream's learner.
+WHOLE_LOOPS, BYTES_OF_A_LOOP = "xla_cpu_small_while_loop_byte_threshold", 1_000_000
 
 
 def cores() -> int:
@@ -40,7 +43,10 @@ def start_jax(*, cpu_only: bool = False, side_by_side: bool = False, is_driver: 
         os.environ.setdefault("NPROC", str(cores() if side_by_side else 1))
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --{flag}={devices}".strip()
+        flags = f"{flags} --{flag}={devices}"
+    if cpu_only and not side_by_side and WHOLE_LOOPS not in flags:
+        flags = f"{flags} --xla_backend_extra_options={WHOLE_LOOPS}={BYTES_OF_A_LOOP}"
+    os.environ["XLA_FLAGS"] = flags.strip()
     from smoothfbo.harness.lanes import use_compilation_cache
 
     use_compilation_cache()

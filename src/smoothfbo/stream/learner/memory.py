@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from smoothfbo.algebra import transposed_product
+
 
 class Memory(NamedTuple):
     """Second moments Σ z zᵀ of z in fixed units; the entry of the constant 1 counts the rows.
@@ -65,7 +67,7 @@ def remember(
 def second_moments(rows: Float[Array, "rows size"], known: Float[Array, " rows"]) -> Float[Array, "size size"]:
     """G = Σ z zᵀ over the rows whose target is known; `known` is the root of a row's weight."""
     weighted = rows * known[:, None]
-    return weighted.T @ weighted
+    return transposed_product(weighted, weighted)
 
 
 def change_units(

@@ -20,6 +20,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from smoothfbo.algebra import transposed_product
 from smoothfbo.stream.learner.recursive import eliminate
 
 COUNT = 64
@@ -98,8 +99,9 @@ def recur(
     directions, ahead = done.rest[:, :size], -done.rest[:, size:]
     innovations = targets - ahead
     scaled = directions * (weights / done.pivots)[:, None]
-    inverse = inverse - scaled.T @ directions
-    after = RandomFeatures((inverse + inverse.T) / 2, state.coefficients + innovations.T @ scaled, state.blocks + 1)
+    inverse = inverse - transposed_product(scaled, directions)
+    coefficients = state.coefficients + transposed_product(innovations, scaled)
+    after = RandomFeatures((inverse + inverse.T) / 2, coefficients, state.blocks + 1)
     # Every pivot is 1 + xᵀPx of some P ≥ 0. Where rounding has spoilt that, or a value was not finite, begin again.
     is_sound = jnp.all(done.pivots > 0.5) & jnp.all(jnp.isfinite(after.coefficients))
     fresh = empty_fit(size, goals.shape[1])

@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from smoothfbo.algebra import transposed_product
+
 PANEL = (
     4  # columns that are eliminated before the table is cut: few enough for little waste, many for quick compilation
 )
@@ -83,7 +85,7 @@ def _inner(moments: Array, products: Array, rows: Array) -> Float[Array, "rows c
     """X M⁻¹[ Xᵀ  g ]."""
     above = jnp.concatenate([moments, rows.T, products.T], axis=1)
     past = eliminate(above, jnp.ones(moments.shape[0], rows.dtype))
-    return (past.rest[:, : rows.shape[0]] / past.pivots[:, None]).T @ past.rest
+    return transposed_product(past.rest[:, : rows.shape[0]] / past.pivots[:, None], past.rest)
 
 
 class Fit(NamedTuple):

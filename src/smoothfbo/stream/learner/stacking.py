@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from smoothfbo.algebra import transposed_product
 from smoothfbo.stream.learner.recursive import Fit, fit_to_past, predict_row_by_row
 
 MEMORIES = (100, 1000)  # rows
@@ -56,7 +57,7 @@ def stacked(
     kept = differences * weights[:, None]
     retention = jnp.asarray([(1 - 1 / memory) ** count for memory in MEMORIES])
     return Stack(
-        retention[:, None, None] * state.moments + kept.T @ differences,
+        retention[:, None, None] * state.moments + transposed_product(kept, differences),
         retention[:, None] * state.products + kept.T @ errors[:, 0],
     ), corrections
 
