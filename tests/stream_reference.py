@@ -121,32 +121,50 @@ class Rules:
         self.weights = raw / raw.sum()
 
 
+def lost(experts, targets, known, t, retention):
+    """What every expert has lost up to row t, and the number of rows; older ones count less."""
+    past = np.flatnonzero(known[:t])
+    errors = np.sum((experts[:, past] - targets[past]) ** 2, axis=2)
+    errors = np.where(np.isnan(errors), np.nanmax(errors, axis=0, initial=0), errors)
+    weights = retention ** np.arange(len(past))[::-1]
+    return errors @ weights, weights.sum()
+
+
 def followed(experts, targets, known, t, retention):
     """The mixture at row t that follows the experts that were best lately."""
-    past = [s for s in range(t) if known[s]]
-    finite, leaders, counts = np.isfinite(experts).all(axis=2), np.zeros(len(experts)), 0.0
-    for age, s in enumerate(reversed(past)):
-        errors = np.sum((experts[:, s] - targets[s]) ** 2, axis=1)
-        leaders += retention**age * np.where(finite[:, s], errors, errors[finite[:, s]].max())
-        counts += retention**age
-    best = leaders[finite[:, t]].min()
-    weights = np.where(finite[:, t], np.exp(-(leaders - best) / max(best / max(counts, 1), 1e-20)), 0)
+    finite, (losses, count) = np.isfinite(experts[:, t]).all(axis=1), lost(experts, targets, known, t, retention)
+    best = losses[finite].min()
+    weights = np.where(finite, np.exp(-(losses - best) / max(best / max(count, 1), 1e-20)), 0)
     return weights @ np.nan_to_num(experts[:, t]) / weights.sum()
 
 
-def aggregate(experts, targets, known, block):
-    """The recommended prediction of rows (experts × rows × columns), and with one column the two stacks."""
+def aggregate(experts, targets, known, block, trusted=(), since=0):
+    """The recommended prediction of rows (experts × rows × columns), and with one column the two stacks.
+
+    From the rows `trusted` on, expert `since` is another one than before. It is as if it had said what the expert said
+    that is ahead of all others there.
+    """
     count, total, columns = experts.shape
     rules, second = Rules(count), Rules(7 if columns == 1 else 5)
     memories, ridges = (100, 1000), (0.1, 0.01)
     moments, products = [np.zeros((count, count))] * 2, [np.zeros(count)] * 2
-    out = []
+    histories, out = {kept: experts.copy() for kept in (0.9, 0.99)}, []
     for t in range(total):
         if t % block == 0:
             within, scale = [], rules.scale
+        if t in trusted:
+            for kept, history in histories.items():
+                ahead = lost(history, targets, known, t, kept)[0].argmin()
+                history[since, :t] = history[ahead, :t]
+            rules.sums[:, since] = rules.sums.max(axis=1)
+            rules.weights[since] = rules.weights.max()
+            rules.weights = rules.weights / rules.weights.sum()
+            begun, second = second, Rules(second.count)
+            second.scale, second.rows = begun.scale, begun.rows
         finite = np.isfinite(experts[:, t]).all(axis=1)
         p = rules.mix(experts[:, t], finite)
-        candidates = np.concatenate([p, [followed(experts, targets, known, t, kept) for kept in (0.9, 0.99)]])
+        candidates = [followed(history, targets, known, t, kept) for kept, history in histories.items()]
+        candidates = np.concatenate([p, candidates])
         if columns == 1:
             d = np.where(finite, np.where(finite[:, None], experts[:, t], 0)[:, 0] - p[0, 0], 0)
             stacks = []

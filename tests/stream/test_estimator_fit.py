@@ -72,6 +72,18 @@ def test_rows_that_are_predicted_and_learnt_in_turns_give_the_numbers_of_a_file(
     np.testing.assert_allclose(given, expected, rtol=1e-9)
 
 
+def test_single_rows_trust_an_expert_that_begins_again():
+    random, jump = np.random.default_rng(6), 8 * 66
+    x = random.normal(size=(8 * 69, 3))
+    y = np.where(np.arange(len(x)) < jump, 1, -4) * x[:, 0] + 0.3 * random.normal(size=len(x))
+    model, given = StreamRegressor(**OPTIONS).fit(pd.DataFrame(x[:jump], columns=list("abc")), y[:jump]), []
+    for row, target in zip(x[jump:], y[jump:].tolist(), strict=True):
+        given.append(model.predict_one(named(row)))
+        model.learn_one(named(row), target)
+    expected = Learner(model.learner_.spec).process(Rows(x, y, np.r_[np.nan, y[:-1]])).predictions[0, jump:]
+    np.testing.assert_allclose(given, expected, rtol=1e-9)
+
+
 def test_a_single_row_is_predicted_wherever_the_block_stands(fitted):
     """Rows that are learnt without a prediction before them, and several that are predicted."""
     x, y = data(5)

@@ -88,6 +88,21 @@ def test_the_ladder_is_fitted_after_every_row(outcome):
     np.testing.assert_array_equal(season[8:], x[8:, 2])
 
 
+COMPARED = "since_change", "last_block", "forgetting_2", "forgetting_4"
+
+
+def beginnings(predictions, y):
+    """The first rows of the blocks with which `since_change` begins again."""
+    names = ("smoothfbo", *SPEC.reference_names)
+    compared, losses, begins = [names.index(name) for name in COMPARED], np.zeros(4), [0]
+    for start in range(8, len(y), 8):
+        here = slice(start, start + 8)
+        losses = losses / 2 + ((predictions[compared, here] - y[here]) ** 2).sum(axis=1) / y[:start].var()
+        if losses[0] > 1.5 * losses[1:].min():
+            losses, begins = np.zeros(4), [*begins, start]
+    return begins
+
+
 def test_one_expert_begins_again_when_the_data_change():
     random = np.random.default_rng(3)
     x = random.normal(size=(8 * 14, 3))
@@ -95,13 +110,7 @@ def test_one_expert_begins_again_when_the_data_change():
     previous = np.r_[np.nan, y[:-1]]
     predictions = Learner(SPEC).process(Rows(x, y, previous)).predictions
     names = ("smoothfbo", *SPEC.reference_names)
-    compared = [names.index(name) for name in ("since_change", "last_block", "forgetting_2", "forgetting_4")]
-    losses, begins = np.zeros(4), [0]
-    for start in range(8, len(x), 8):
-        here = slice(start, start + 8)
-        losses = losses / 2 + ((predictions[compared, here] - y[here]) ** 2).sum(axis=1) / y[:start].var()
-        if losses[0] > 1.5 * losses[1:].min():
-            losses, begins = np.zeros(4), [*begins, start]
+    compared, begins = [names.index(name) for name in COMPARED], beginnings(predictions, y)
     assert begins[1:2] == [8 * 8]
     start = len(x) - 8
     z = np.c_[(x - x[:start].mean(axis=0)) / x[:start].std(axis=0), np.ones(len(x))]
@@ -185,6 +194,22 @@ def test_the_recommended_prediction_is_the_mixture_of_the_experts(outcome):
     experts = (predictions[1 : count + 1, 8:, None] - origin) / unit
     goals = ((y - origin) / unit)[8:, None]
     expected = reference.aggregate(experts, goals, ~np.isnan(goals[:, 0]), 8)[:, 0] * unit + origin
+    np.testing.assert_allclose(predictions[0, 8:], expected, rtol=1e-6)
+
+
+def test_an_expert_that_begins_again_is_trusted_if_it_had_lasted():
+    """The data change after 66 blocks, and again seven blocks later."""
+    random, jumps = np.random.default_rng(3), (8 * 66, 8 * 73)
+    x = random.normal(size=(8 * 80, 3))
+    slopes = np.array([1.0, 4, -4])[np.searchsorted(jumps, np.arange(len(x)), side="right")]
+    y = slopes * x[:, 0] + 0.3 * random.normal(size=len(x))
+    predictions = Learner(SPEC).process(Rows(x, y, np.r_[np.nan, y[:-1]])).predictions
+    assert beginnings(predictions, y) == [0, *jumps]
+    experts, (unit, origin) = predictions[1 : len(SPEC.expert_names) + 1], (y[:8].std(), y[:8].mean())
+    experts, goals = (experts[:, 8:, None] - origin) / unit, (y[8:, None] - origin) / unit
+    trusted = [jumps[0]]  # the next block, counted from the first row that is mixed, which is that of block 1
+    of_since = trusted, SPEC.expert_names.index("since_change")
+    expected = reference.aggregate(experts, goals, np.ones(len(goals), bool), 8, *of_since)[:, 0] * unit + origin
     np.testing.assert_allclose(predictions[0, 8:], expected, rtol=1e-6)
 
 

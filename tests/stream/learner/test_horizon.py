@@ -167,9 +167,8 @@ def whole():
     return learner, learner.process(rows_of_a_walk())
 
 
-def test_experts_are_judged_by_what_they_had_said(whole):
+def assert_mixed_with_late_feedback(rows, predictions):
     """The recommended prediction is the mixture, in NumPy, of the experts' predictions with feedback that is late."""
-    rows, predictions = rows_of_a_walk(), whole[1].predictions
     names, start = SPEC.expert_names, BLOCK * (DELAY + 1)  # of the first block that was predicted by a fit
     unit, origin = rows.target[:BLOCK].std(), rows.target[:BLOCK].mean()
     last = [name in ("last_value", "season_20") for name in names]
@@ -180,6 +179,19 @@ def test_experts_are_judged_by_what_they_had_said(whole):
         DELAY, prior, 1 / HORIZON, first=0,
     )  # fmt: skip
     np.testing.assert_allclose(predictions[0, start:end], found * unit + origin, rtol=1e-6)
+
+
+def test_experts_are_judged_by_what_they_had_said(whole):
+    assert_mixed_with_late_feedback(rows_of_a_walk(), whole[1].predictions)
+
+
+def test_no_expert_is_trusted_for_what_it_says_now():
+    """The law jumps after 70 blocks: without a delay the expert that begins again would be level with the best."""
+    random, count = np.random.default_rng(6), BLOCK * 84
+    x = random.normal(size=(count, 4))
+    y = np.where(np.arange(count) < BLOCK * 70, 1, -4) * x[:, 0] + 0.3 * random.normal(size=count)
+    rows = Rows(x, y, np.r_[np.full(HORIZON, np.nan), y[:-HORIZON]])
+    assert_mixed_with_late_feedback(rows, Learner(SPEC).process(rows).predictions)
 
 
 def test_what_waits_is_the_same_for_all_portions(whole, tmp_path):

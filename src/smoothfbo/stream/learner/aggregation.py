@@ -100,6 +100,30 @@ def aggregate(
     return Aggregate(first, recent, stack, second), jnp.mean(said, axis=0)
 
 
+def trust(state: Aggregate, expert: int) -> Aggregate:
+    """An expert that begins again is another one: it starts level with the best, and the mixtures of all start equal.
+
+        L_k ← min_j L_j,   R_k ← max_j R_j,   w_k ← max_j w_j;   over the mixtures R ← 0, w ← 1
+
+    What it lost before would keep it from what it says now, and after a jump the first blocks make an expert with the
+    shortest memory the best by more than the mixtures could forget in hundreds of rows. s² stays.
+    """
+    first, recent, second = state.first, state.recent, state.second
+
+    def level(regrets: Regrets) -> Regrets:
+        return regrets._replace(sums=regrets.sums.at[expert].set(jnp.max(regrets.sums)))
+
+    logs = first.shared.log_weights
+    shared = first.shared._replace(log_weights=logs.at[expert].set(jnp.max(logs)))
+    losses = recent.losses.at[:, expert].set(jnp.min(recent.losses, axis=1))
+    fresh = _no_rules(len(second.shared.log_weights))
+    return state._replace(
+        first=Rules(level(first.bernstein), level(first.polynomial), shared),
+        recent=recent._replace(losses=losses),
+        second=fresh._replace(shared=second.shared._replace(log_weights=fresh.shared.log_weights)),
+    )
+
+
 class Weighing(NamedTuple):
     """What the weights of a row are made of, for the first two rules side by side, and the third.
 

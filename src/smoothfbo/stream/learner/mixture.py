@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate
+from smoothfbo.stream.learner.aggregation import Aggregate, aggregate, empty_aggregate, trust
 from smoothfbo.stream.learner.calibration import (
     Calibrations,
     all_uncalibrated,
@@ -60,12 +60,16 @@ class Mixture:
         self._mixed = [i for i, name in enumerate(spec.expert_names) if name not in NEIGHBOURS]
         self._near = [i for i, name in enumerate(spec.expert_names) if name in NEIGHBOURS]
         names = [spec.expert_names[i] for i in self._mixed]
+        self._since = names.index("since_change")
         last = [name == "last_value" or name.startswith("season_") for name in names]
         self._prior = [0.5 / (sum(last) if is_last else len(last) - sum(last)) for is_last in last]
         self._builds_on_last = [name == "last_value" or "difference" in name for name in names]
 
     def no_weights(self) -> Aggregate:
         return empty_aggregate(len(self._mixed), self._columns)
+
+    def trust_since(self, weights: Aggregate) -> Aggregate:
+        return trust(weights, self._since)
 
     def no_mistakes(self) -> Float[Array, " classifiers"] | None:
         return jnp.zeros(len(self.spec.expert_names) + 2) if self.spec.is_classification else None

@@ -13,7 +13,7 @@ from smoothfbo.stream.learner.blocks import Blocks
 from smoothfbo.stream.learner.mixture import Mixture
 from smoothfbo.stream.learner.panel import Panel
 from smoothfbo.stream.learner.random_features import Expanded
-from smoothfbo.stream.learner.since import Since
+from smoothfbo.stream.learner.since import Since, has_lasted
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
@@ -178,8 +178,12 @@ class Rounds:
         weight: Float[Array, " rows"] | None = None,
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         learnt = self.blocks.learn(state, block, said.lanes, said.past, weight)
+        weights = after.aggregate
+        if not self.spec.delay:  # else what is judged next was said long before
+            is_other = has_lasted(state.since, after.since, self.spec.constant, self.spec.rows)
+            weights = jax.lax.cond(is_other, self.mixture.trust_since, lambda weights: weights, weights)
         moments = jnp.where(learnt.has_moved, 0, after.since.moments) + learnt.gram
-        random, aggregate = jax.lax.cond(learnt.has_moved, self._begin_again, lambda: (after.random, after.aggregate))
+        random, aggregate = jax.lax.cond(learnt.has_moved, self._begin_again, lambda: (after.random, weights))
         state = learnt.state._replace(
             calibration=self.mixture.calibrate(state, said, learnt.target, learnt.mask),
             mistakes=after.mistakes,

@@ -6,15 +6,17 @@ A change is where this expert has done worse than those with the shortest memori
 
 Without a change A is the smallest of them, so chance hardly ever begins it again; and if it does, other experts have
 kept the past. A block in which the data change half-way spoils the new beginning; the next block then begins again.
+After a long time without a change the mixture trusts the new beginning at once (`aggregation.trust`).
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 RETENTION = 0.5  # of A and B, per block
 WORSE = 1.5
+LONG = 64  # blocks: what lasted as long is rarely ended by chance
 SHORT = 3  # experts it is compared with: memories of 1, 2 and 4 blocks
 
 
@@ -39,3 +41,8 @@ def judge(
     losses = RETENTION * state.losses + jnp.sum((predictions - target) ** 2, axis=2) @ known
     has_changed = losses[0] > WORSE * jnp.min(losses[1:])
     return Since(jnp.where(has_changed, 0, state.moments), jnp.where(has_changed, 0, losses))
+
+
+def has_lasted(before: Since, after: Since, constant: int, rows: int) -> Bool[Array, ""]:
+    """Whether what begins again, with `after`, had lasted long; `constant` is where 1 stands in the rows of moments."""
+    return (after.moments[constant, constant] == 0) & (before.moments[constant, constant] >= LONG * rows)
