@@ -276,7 +276,7 @@ def test_changes_are_found_as_by_the_formula():
 
 
 def test_the_window_begins_again_where_the_inner_problem_changes(key):
-    """All of it in NumPy: the gains of the round's own fit, Page's test, and the rounds that are left."""
+    """All of it in NumPy: the gains of the round's own fit, Page's test, the rounds that are left, and their fits."""
     outer = np.array([0.3, -0.2, 0.1])
     estimator = sf.Replayed(sf.Functional(linear(), linear()), 4, own=own_estimator())
     call = eqx.filter_jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
@@ -296,6 +296,8 @@ def test_the_window_begins_again_where_the_inner_problem_changes(key):
         gains, counts = [*gains, losses[0] - losses[1]], [*counts, length == 4]
         changed, since = page(gains, counts)[-1]
         length = min(length, since) if changed else length
+        if changed:
+            gradient = refined(joined([ridges[t - i % length] for i in range(4)]), newest, outer)[1]
         estimate, state = call(state, ridge_data(newest))
         np.testing.assert_allclose(estimate.gradient, gradient, rtol=1e-7)
         assert int(state.rounds) == length

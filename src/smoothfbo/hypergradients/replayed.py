@@ -66,7 +66,8 @@ class Replayed(AbstractEstimator):
     **Where the inner problem changes at once**, the window would go on to answer for what is over. So it is watched how
     much `own` gains on the inner samples of the round, G_t = L_in(ĥ_window) − L_in(ĥ_own). Where G_t lies far above its
     running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + z_t − 3) > 6), the window keeps
-    the rounds since S left 0, and grows again. A steady drift is no change: the mean of G_t has it.
+    the rounds since S left 0, and grows again. The round of the alarm is fitted again with these, so it is the first
+    that answers for what is new. A steady drift is no change: the mean of G_t has it.
 
     **With `learns_span`**, too, the window learns how many rounds to use (`hypergradients.span`). The estimator then
     also forms the hypergradient of each round from that round alone, ĝ_t; it owes nothing to the rounds before. Where
@@ -95,9 +96,10 @@ class Replayed(AbstractEstimator):
     Memory: the data of w rounds. The features of a `Linear` are kept with them, where `Functional` has the same ones
     for inner and adjoint function, and are not computed again. Time: a call of the estimator on w times the data; with
     `own` another adjoint, and a call on the data of one round; with `learns_span` a call on those of one round, and one
-    on the newer half. Where fewer than w rounds are used, they are repeated up to w: shapes stay, and so does the time.
-    A round with values that are not finite is skipped and not kept. Where the losses change from round to round
-    (`Round.problem`), old data are judged by the newest ones.
+    on the newer half. A round in which a change is seen costs the fits of window and `own` twice. Where fewer than w
+    rounds are used, they are repeated up to w: shapes stay, and so does the time. A round with values that are not
+    finite is skipped and not kept. Where the losses change from round to round (`Round.problem`), old data are judged
+    by the newest ones.
     """
 
     estimator: AbstractEstimator
@@ -169,14 +171,17 @@ class Replayed(AbstractEstimator):
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
         rounds = jnp.minimum(state.rounds + 1, self.window)
-        used = rounds if state.span is None else state.span.rounds(rounds)
-        replayed = _last(history, prepared, self.window, slot, used)
         own = losses = change = span = None
         if self.own is not None:
-            # The judge begins where the window's fits begin, with the same key: what they share is done once.
-            fresh = self._fresh(replayed, prepared)
-            estimate, window, judge = self.estimator.call_and_judge(problem, outer, state.window, replayed, fresh, key)
-            refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
+            assert state.change is not None
+
+            def fit(rounds: Int[Array, ""]) -> _Fits:
+                used = rounds if state.span is None else state.span.rounds(rounds)
+                replayed = _last(history, prepared, self.window, slot, used)
+                return self._fits(problem, outer, state, replayed, prepared, data, key)
+
+            fits, change, rounds = _since_change(fit, state.change, rounds, self.window)
+            estimate, window, judge, refined, own, _ = fits
             estimate = estimate._replace(
                 gradient=refined.gradient,
                 explicit=refined.explicit,
@@ -185,6 +190,7 @@ class Replayed(AbstractEstimator):
             )
             if state.span is not None:
                 assert isinstance(self.estimator, Functional)
+                used = state.span.rounds(rounds)
                 newer = _last(history, prepared, self.window, slot, jnp.maximum(used // 2, 1))
                 half, _ = self.estimator(problem, outer, window, self._fresh(newer, prepared), key)
                 single, fitted = self.estimator(problem, outer, window, prepared, jax.random.fold_in(key, 2))
@@ -193,11 +199,8 @@ class Replayed(AbstractEstimator):
                 independent = optax.tree.where(counts, refined.gradient, judge)
                 estimate = estimate._replace(candidates=Candidates((judge, refined.gradient), independent))
                 span = learn_span(state.span, self.window, single.gradient, half.gradient, judge, counts)
-            assert state.change is not None
-            gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)
-            verdict, change = watch(state.change, gain, rounds == self.window)
-            rounds = jnp.where(verdict.changed, jnp.minimum(rounds, verdict.since), rounds)
         else:
+            replayed = _last(history, prepared, self.window, slot, rounds)
             estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         usable = all_finite(prepared)
         # After a round that is not usable the next one takes the same slot.
@@ -216,6 +219,18 @@ class Replayed(AbstractEstimator):
             outer_loss=problem.outer_mean(outer, predict(data.outer.x), data.outer),
         )
         return estimate, following
+
+    def _fits(
+        self, problem: Any, outer: PyTree, state: ReplayState, replayed: Data, prepared: Data, data: Data, key: Any
+    ) -> "_Fits":
+        """Of the window and of `own`."""
+        assert self.own is not None
+        # The judge begins where the window's fits begin, with the same key: what they share is done once.
+        fresh = self._fresh(replayed, prepared)
+        estimate, window, judge = self.estimator.call_and_judge(problem, outer, state.window, replayed, fresh, key)
+        refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
+        gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)
+        return _Fits(estimate, window, judge, refined, own, gain)
 
     def _fresh(self, window: Data, newest: Data) -> Data:
         """The inner samples of a window beside the outer samples of the newest round; final ones, too."""
@@ -256,6 +271,35 @@ class Replayed(AbstractEstimator):
         """The inner function of the window, and that of the round's own estimator."""
         first = self.estimator.predictor(state.window)
         return (first,) if self.own is None else (first, self.own.predictor(state.own))
+
+
+class _Fits(NamedTuple):
+    """What a round says with the window, and with its own data."""
+
+    estimate: Estimate
+    window: PyTree
+    judge: PyTree
+    refined: Estimate
+    own: PyTree
+    gain: Float[Array, ""]
+
+
+def _since_change(
+    fit: Callable[[Int[Array, ""]], _Fits], before: ChangeState, rounds: Int[Array, ""], window: int
+) -> tuple[_Fits, ChangeState, Int[Array, ""]]:
+    """The fits to the last `rounds`; where they show a change, those to the rounds since then. And how many it is."""
+
+    def attempt(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        _, is_first, rounds, change, _ = carry
+        fits = fit(rounds)
+        verdict, watched = watch(before, fits.gain, rounds == window)
+        since = jnp.where(is_first & verdict.changed, jnp.minimum(rounds, verdict.since), rounds)
+        return since < rounds, jnp.asarray(False), since, optax.tree.where(is_first, watched, change), fits
+
+    yes, nothing = jnp.asarray(True), optax.tree.zeros_like(jax.eval_shape(fit, rounds))
+    first = yes, yes, rounds, before, nothing
+    _, _, rounds, change, fits = jax.lax.while_loop(lambda carry: carry[0], attempt, first)
+    return fits, change, rounds
 
 
 class _Chosen(eqx.Module):
