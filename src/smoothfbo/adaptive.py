@@ -1,5 +1,7 @@
 """Steps of λ that find their own length by what the last move achieved."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +23,8 @@ RECENT = 0.8  # of the old mean, in the running mean of cosines
 FADING = 0.95  # of the old mean, in the running mean of the judge's squares
 UNUSUAL = 3.0  # times the usual size: a gradient beyond it, larger than those around it, counts less
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
+TRIAL = 0.1  # of the last move: how far the projection is tried to either side
+CLEAR = 2 / 3  # power of the rounding of λ: at least so far, relative to λ
 
 
 class AdaptiveState(NamedTuple):
@@ -48,6 +52,7 @@ def adaptive_steps(
     adaptation: Number = 0.02,
     memory: Number = 0.999,
     cautious: bool = False,
+    project: Callable[[PyTree], PyTree] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
 
@@ -77,9 +82,14 @@ def adaptive_steps(
     delayed, as every mean of stored gradients is; its length is learnt like the others, so it is used where it helps.
 
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
-    running root mean square of their entries. Moves are those that were really made, after the projection. None is
-    longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is longer than
-    that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
+    running root mean square of their entries. No move is longer than ‖λ‖ (or √d times the scale of λ_0, if that is
+    more): a longer one is shortened. No length is longer than that for a gradient of the usual size: on the border of
+    Λ, where moves are cut, it could grow for ever.
+
+    Moves are those that were really made, after the projection: entry by entry, or, with `project`, by its derivative D
+    at the point that was projected, h_{t,k} = D(d_{t−1,k} + 0.8 h_{t−1,k}), with Dĝ_t as the judge. On the border of a
+    ball or a simplex −ĝ_t points outwards round after round, and so do the entries of a move along the border that are
+    left where the others are cut: judged by these, every move looks too short.
 
     **Arguments:**
 
@@ -95,6 +105,8 @@ def adaptive_steps(
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
       large gradients come now and then, after jumps, say, that makes the answer slow.
+    - `project`: the projection that the loop makes after the step, the same as in `Online`. It is called six times more
+      a round, for two candidates. Without it cuts are seen entry by entry, which is right where Λ is a box.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
     `window_average` in front, and give `Replayed` an estimator for the round's own data, `own`.
@@ -107,6 +119,10 @@ def adaptive_steps(
     planned = candidates  # in `update` the word means the gradients themselves
     is_averaged = averaging > 1
     shares = [(1 - SHARE * is_averaged) / planned] * planned + [SHARE] * is_averaged
+
+    def longest(outer: PyTree, scale: Float[Array, ""]) -> Float[Array, ""]:
+        size = jnp.maximum(_size(outer) ** 0.5 * scale, norm(outer).astype(scale.dtype))
+        return (CAUTIOUS if cautious else LONGEST) * size
 
     @jax.jit  # one program in place of one for each operation
     def init(params: PyTree) -> AdaptiveState:
@@ -159,10 +175,14 @@ def adaptive_steps(
             counted = 1 - (1 - 1 / averaging) ** (age + 1)
             gradients = (*gradients, _scaled(mean, 1 / counted))
 
-        moves = tuple(
-            jax.tree.map(lambda new, old: new + TRACE * old, *pair)
-            for pair in zip(_made(state, params), state.moves, strict=True)
-        )
+        if project is None:
+            moves = tuple(map(_traced, _made(state, params), state.moves))
+        else:
+            past = _combined(state.lengths, state.directions)
+            past = _scaled(past, _shortening(past, longest(state.before, state.scale)))
+            through = partial(_through, project, state.before, past)
+            moves = tuple(map(through, map(_traced, state.directions, state.moves)))
+            judge = through(judge)
         judged = FADING * state.judged + (1 - FADING) * squared_norm(judge).astype(number)
         usual = jnp.sqrt(jnp.where(judged > 0, judged, 1) / (1 - FADING ** (age + 1)))
         faded = jnp.minimum(1, norm(judge).astype(number) / usual)
@@ -170,15 +190,14 @@ def adaptive_steps(
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
         speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
-        root = _size(params) ** 0.5
-        longest = (CAUTIOUS if cautious else LONGEST) * jnp.maximum(root * state.scale, norm(params)).astype(number)
-        lengths = jnp.clip(lengths, SMALLEST * state.scale, longest / root)
+        most = longest(params, state.scale)
+        lengths = jnp.clip(lengths, SMALLEST * state.scale, most / _size(params) ** 0.5)
 
         squares, inverse = _inverse_roots(state, gradients, kept)
         directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
         zeros = optax.tree.zeros_like(params)
         move = _combined(lengths, directions)
-        shorter = longest / jnp.maximum(norm(move).astype(number), longest)
+        shorter = _shortening(move, most)
         average = _scaled(move, -1 / jnp.sum(lengths * inverse))
         move, lengths = _scaled(move, shorter), (shorter if cautious else 1) * lengths
         following = AdaptiveState(
@@ -256,6 +275,31 @@ def _made(state: AdaptiveState, params: PyTree) -> list[PyTree]:
 
     shares = jax.tree.map(share, params, state.before, move)
     return [jax.tree.map(jnp.multiply, direction, shares) for direction in state.directions]
+
+
+def _through(project: Callable[[PyTree], PyTree], before: PyTree, move: PyTree, direction: PyTree) -> PyTree:
+    """D direction, with D the derivative of the projection at before + move, by a difference to both sides.
+
+    An automatic derivative would be wrong for projections that search (by bisection, say), and NaN at some points. What
+    is not finite is 0: the round was undone.
+    """
+    end, size = optax.tree.add(before, move), norm(direction)
+    rounding = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(before))
+    trial = jnp.maximum(TRIAL * norm(move), rounding**CLEAR * norm(end)) / jnp.where(size > 0, size, 1)
+    ahead, behind = (project(optax.tree.add(end, _scaled(direction, sign * trial))) for sign in (1, -1))
+    moved = optax.tree.sub(ahead, behind)
+    usable = jnp.isfinite(squared_norm(moved)) & (size > 0) & (trial > 0)
+    moved = _scaled(moved, 1 / jnp.where(usable, 2 * trial, 1))
+    return optax.tree.where(usable, moved, optax.tree.zeros_like(moved))
+
+
+def _traced(new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda new, old: new + TRACE * old, new, old)
+
+
+def _shortening(move: PyTree, longest: Float[Array, ""]) -> Float[Array, ""]:
+    """The factor that makes a move no longer than that."""
+    return longest / jnp.maximum(norm(move).astype(longest.dtype), longest)
 
 
 def _is_untouched(updates: PyTree, grad: PyTree | None) -> bool:

@@ -41,7 +41,7 @@ def smooth_fbo(
         of_window = Functional(inner, adjoint)
         own = Functional(inner.damped(0.2), adjoint.damped(0.2))
         replayed = Replayed(of_window, 20, own=own, learns_span=True)
-        Online(problem, replayed, adaptive_steps(candidates=2), project)
+        Online(problem, replayed, adaptive_steps(candidates=2, project=project), project)
 
     In every round inner and adjoint function are fitted at the current λ on the data of the last rounds: 20 at most,
     and fewer where the problem moves within them (see `Replayed`). This is the prior of a second fit, on the round's
@@ -93,7 +93,8 @@ def smooth_fbo(
     # The features of a network were trained on the window: no round is independent of it, and can judge it.
     is_trained = isinstance(inner, Network)
     estimator = Replayed(of_window, window, own=own, learns_span=not is_trained)
-    return Online(problem, estimator, adaptive_steps(length, candidates=2, cautious=is_trained), project)
+    steps = adaptive_steps(length, candidates=2, cautious=is_trained, project=project)
+    return Online(problem, estimator, steps, project)
 
 
 def _last_layer(module: Any) -> Linear:

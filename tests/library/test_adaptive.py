@@ -13,8 +13,11 @@ from smoothfbo.testbeds import DriftingCosine
 ROUNDS = 40
 
 
-def reference(gradients, start, project, length=1e-2, adaptation=0.02, memory=0.999, averaging=16, cautious=False):
-    """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas."""
+def reference(
+    gradients, start, project, length=1e-2, adaptation=0.02, memory=0.999, averaging=16, cautious=False, through=None
+):
+    """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas. `through(point, vector)` is the
+    derivative of the projection."""
     outer, count = np.array(start), gradients.shape[1]
     gradients = gradients * counted(gradients, memory)[:, None, None]
     scale = max(1, np.sqrt(np.mean(outer**2)))
@@ -29,15 +32,19 @@ def reference(gradients, start, project, length=1e-2, adaptation=0.02, memory=0.
     squares, judged, directions, made = np.zeros(count), 0.0, None, None
     moves, recent = np.zeros((count, outer.size)), np.zeros(count)
     path = [outer]
+    end = outer
     for t, candidates in enumerate(gradients):
-        judged = 0.95 * judged + 0.05 * np.sum(candidates[0] ** 2)
+        judge = candidates[0] if through is None else through(end, candidates[0])
+        judged = 0.95 * judged + 0.05 * np.sum(judge**2)
         usual = np.sqrt(judged / (1 - 0.95 ** (t + 1)))
         if directions is not None:
             for k in range(count):
                 moves[k] = directions[k] * made + 0.8 * moves[k]
-                size = np.linalg.norm(candidates[0]) * np.linalg.norm(moves[k])
-                cosine = -(candidates[0] @ moves[k]) / size if size > 0 else 0.0
-                cosine *= min(1, np.linalg.norm(candidates[0]) / usual)
+                if through is not None:
+                    moves[k] = through(end, moves[k])
+                size = np.linalg.norm(judge) * np.linalg.norm(moves[k])
+                cosine = -(judge @ moves[k]) / size if size > 0 else 0.0
+                cosine *= min(1, np.linalg.norm(judge) / usual)
                 recent[k] = 0.8 * recent[k] + 0.2 * cosine
                 speed = max(adaptation, 1 / np.sqrt(1 + t), 0.3 * recent[k] ** 2)
                 lengths[k] *= np.exp(speed * cosine)
@@ -47,9 +54,10 @@ def reference(gradients, start, project, length=1e-2, adaptation=0.02, memory=0.
         directions = -candidates / np.sqrt(squares / (1 - memory ** (t + 1)))[:, None]
         planned = lengths @ directions
         shorter = min(1, longest / np.linalg.norm(planned))
-        following = project(outer + shorter * planned)
+        end = outer + shorter * planned
+        following = project(end)
         lengths, planned = (shorter * lengths, shorter * planned) if cautious else (lengths, planned)
-        made = np.clip((following - outer) / planned, 0, 1)
+        made = np.clip((following - outer) / planned, 0, 1) if through is None else 1.0
         outer = following
         path.append(outer)
     return np.array(path), lengths
@@ -68,9 +76,9 @@ def counted(gradients, memory):
     return np.array(weights)
 
 
-def moved(gradients, start, project=lambda outer: outer, **options):
+def moved(gradients, start, project=lambda outer: outer, project_in_steps=None, **options):
     """The same by the library."""
-    steps = sf.adaptive_steps(candidates=gradients.shape[1], **options)
+    steps = sf.adaptive_steps(candidates=gradients.shape[1], project=project_in_steps, **options)
 
     def one(carry, candidates):
         outer, state = carry
@@ -108,6 +116,58 @@ def test_the_recursion(count, averaging, length, cautious):
     np.testing.assert_allclose(state.lengths, lengths, rtol=1e-10)
     assert np.ptp(np.log(lengths)) > 0.01 or count == averaging == 1
     assert np.any(expected == -3.01)  # the projection was met
+
+
+@pytest.mark.parametrize("curved", [False, True])
+def test_the_recursion_through_the_derivative_of_a_projection(curved):
+    """Onto a plane and onto a ball, whose derivatives are known. On the ball differences replace it up to the square of
+    a tenth of a move."""
+    gradients, start = draw(), np.array([0.5, -0.5, 0.5, 0.5])
+    gradients += 10.0  # out of the plane, and out of the ball
+
+    def project(outer):
+        return outer / jnp.maximum(1, jnp.linalg.norm(outer)) if curved else outer - jnp.mean(outer) + 0.25
+
+    def through(point, vector):
+        if not curved:
+            return vector - np.mean(vector)
+        size = np.linalg.norm(point)
+        return vector if size <= 1 else (vector - point * (point @ vector) / size**2) / size
+
+    expected, lengths = reference(gradients, start, lambda outer: np.asarray(project(outer)), through=through)
+    path, state = moved(gradients, start, project, project_in_steps=project)
+    tolerance = 3e-2 if curved else 1e-4
+    np.testing.assert_allclose(path, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(state.lengths, lengths, rtol=tolerance)
+    _, other = moved(gradients, start, project)
+    assert np.max(np.abs(np.log(other.lengths / lengths))) > 0.3  # entry by entry it is something else
+
+
+def test_lengths_do_not_grow_on_the_border_of_a_ball(key):
+    """The answer moves along the border, and the best point without it is outside: −ĝ points outwards for ever."""
+    noise = 0.5 * jax.random.normal(key, (8, 600, 4))
+
+    def project(outer):
+        return outer / jnp.maximum(1, jnp.linalg.norm(outer))
+
+    def gap(optimiser, noise):
+        def one(carry, inputs):
+            outer, state = carry
+            t, error = inputs
+            best = jnp.array([jnp.cos(t / 50), jnp.sin(t / 50), 0.0, 0.0])
+            change, state = optimiser.update(outer - 3 * best + error, state, outer)
+            return (project(outer + change), state), 3 * jnp.sum((outer - best) ** 2) / 2
+
+        start = jnp.zeros(4)
+        return jnp.mean(jax.lax.scan(one, (start, optimiser.init(start)), (jnp.arange(600.0), noise))[1][300:])
+
+    def mean(make, number):
+        return jnp.mean(jax.vmap(lambda each: gap(make(number), each))(noise))
+
+    rates = jnp.array([0.05, 0.1, 0.2, 0.4])
+    fixed = np.asarray(jax.jit(jax.vmap(lambda rate: mean(optax.sgd, rate)))(rates))
+    ours = float(jax.jit(lambda: mean(lambda length: sf.adaptive_steps(length, project=project), 1e-2))())
+    assert ours < 1.2 * fixed.min(), (ours, fixed)
 
 
 def test_moves_that_keep_being_too_short_grow_faster():

@@ -40,7 +40,13 @@ def test_it_is_a_composition_of_the_parts(key):
     assert jax.tree.structure(algorithm.estimator) == jax.tree.structure(estimator)
     assert eqx.tree_equal(algorithm.estimator, estimator)
     assert algorithm.project is project
-    np.testing.assert_allclose(algorithm.optimiser.init(jnp.zeros(3)).lengths.sum(), 0.1)
+    steps, zeros = algorithm.optimiser, jnp.zeros(3)
+    np.testing.assert_allclose(steps.init(zeros).lengths.sum(), 0.1)
+    # Its steps know the projection: a set that is one point leaves nothing of the judge.
+    point = sf.smooth_fbo(RIDGE_PROBLEM, linear(), project=jnp.zeros_like).optimiser
+    gradients = sf.Candidates((zeros + 1, zeros + 1), zeros + 1)
+    assert point.update(zeros + 1, point.init(zeros + 1), zeros + 1, candidates=gradients)[1].judged == 0
+    assert steps.update(zeros + 1, steps.init(zeros + 1), zeros + 1, candidates=gradients)[1].judged > 0
 
 
 def test_a_network_is_corrected_and_does_not_run_away(key):
