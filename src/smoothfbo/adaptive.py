@@ -105,8 +105,8 @@ def adaptive_steps(
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
       large gradients come now and then, after jumps, say, that makes the answer slow.
-    - `project`: the projection that the loop makes after the step, the same as in `Online`. It is called eight times more
-      a round, for two candidates. Without it cuts are seen entry by entry, which is right where Λ is a box.
+    - `project`: the projection that the loop makes after the step, the same as in `Online`. It is called eight times
+      more a round, for two candidates. Without it cuts are seen entry by entry, which is right where Λ is a box.
 
     A gradient whose noise is correlated from round to round cannot judge the moves that it made: do not put a
     `window_average` in front, and give `Replayed` an estimator for the round's own data, `own`.
