@@ -80,7 +80,7 @@ def test_single_rows_trust_an_expert_that_begins_again():
     for row, target in zip(x[jump:], y[jump:].tolist(), strict=True):
         given.append(model.predict_one(named(row)))
         model.learn_one(named(row), target)
-    expected = Learner(model.learner_.spec).process(Rows(x, y, np.r_[np.nan, y[:-1]])).predictions[0, jump:]
+    expected = Learner(model.learned_.spec).process(Rows(x, y, np.r_[np.nan, y[:-1]])).predictions[0, jump:]
     np.testing.assert_allclose(given, expected, rtol=1e-9)
 
 
