@@ -156,11 +156,19 @@ def command(tmp_path_factory):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
 
+    started = []
+
     def start(*arguments, figures=True):
         program = ["-m", "smoothfbo"] if figures else ["-c", WITHOUT_FIGURES]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *program, *map(str, arguments)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:  # a test that failed half-way leaves one behind, and its pipes would fail a later test
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

@@ -112,7 +112,8 @@ def test_rows_are_answered_as_they_come_and_a_killed_run_goes_on(command, place,
     answers.append(asked)
     for name in ("prediction", "low_50", "high_50", "low_80", "high_80", "low_95", "high_95"):
         given = np.array([answer[name] for answer in answers], float)
-        np.testing.assert_array_equal(given, of_file[name][:41])
+        # The command compiles whole loops, this process does not: on some processors the last digit differs.
+        np.testing.assert_allclose(given, of_file[name][:41], rtol=1e-12, atol=1e-14)
     while not state.exists() or files.load(state)[1]["rows"] < len(answers):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
@@ -127,7 +128,7 @@ def test_rows_are_answered_as_they_come_and_a_killed_run_goes_on(command, place,
     rest = pd.read_csv(io.StringIO(out))
     names = ["row", "target", "prediction", "low_50", "high_50", "low_80", "high_80", "low_95", "high_95"]
     assert list(rest) == names
-    pd.testing.assert_frame_equal(rest, of_file[names][41:].reset_index(drop=True), rtol=1e-14)
+    pd.testing.assert_frame_equal(rest, of_file[names][41:].reset_index(drop=True), rtol=1e-12)
 
 
 def answered(place, lines, **options):
