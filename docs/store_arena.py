@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 from store import described, rounded
 
-from smoothfbo.harness.methods import SMOOTH_FBO
+from smoothfbo.harness.methods import RECOMMENDED, SMOOTH_FBO
 from smoothfbo.studies.arena.charts import label_of, rows_of, standings
-from smoothfbo.studies.arena.entries import RECOMMENDED
 from smoothfbo.studies.arena.tables import equal_time, is_tied, relative_costs
 
 DOCS = Path(__file__).parent

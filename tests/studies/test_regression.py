@@ -312,8 +312,28 @@ def test_every_method_of_every_kind_has_its_lanes():
     lanes = list(config.lanes())
     assert len(lanes) == len(set(lanes)) == 2 * 2 * 2 * len(METHODS)
     assert all(lane.window == (5 if lane.method.startswith("smooth-") else 1) for lane in lanes)
-    assert all((lane.outer_rate == 0) == (lane.method == "uniform") for lane in lanes)
-    assert len(regression.programs(config)) == 2 * 2 * 4
+    assert all((lane.outer_rate == 0) == (lane.method in ("uniform", "recommended")) for lane in lanes)
+    assert len(regression.programs(config)) == 2 * 2 * 5
+    crossed = dataclasses.replace(config, outer_rate=(1.0, 5.0), minibatch=("full", "batch"))
+    recommended = [lane for lane in crossed.lanes() if lane.method == "recommended"]
+    assert len(recommended) == 2 * 2 * 2  # once, whatever the rates and mini-batches of the others
+    assert {lane.minibatch for lane in recommended} == {crossed.base["minibatch"]}
+
+
+def test_the_recommended_lane_is_smooth_fbo_with_its_defaults():
+    config = dataclasses.replace(SMALL, methods=("recommended",), seeds=1, probe_draws=2, chunk=6, rounds=6)
+    (program,), (lane,) = regression.programs(config), config.lanes()
+    numbers = jax.tree.map(lambda leaf: leaf[0], program.numbers)
+    _, records = jax.jit(lambda numbers: program.advance(numbers, program.start(numbers)))(numbers)
+    testbed = regression.make_testbed(config, lane.shape, numbers)
+    network = sf.Network(
+        lambda key: eqx.nn.MLP(2, 1, 8, 2, jax.nn.gelu, key=key), optax.adam(3e-3, eps_root=1e-12), 2, batch_size=8
+    )
+    algorithm = sf.smooth_fbo(testbed.problem(), network, project=optax.projections.projection_non_negative)
+    key = jax.random.fold_in(jax.random.key(numbers.seed), 1)
+    _, trace = sf.run(algorithm, testbed.source(), jnp.ones(3), rounds=6, key=key)
+    np.testing.assert_allclose(records["outer"], trace.outer, rtol=2e-3, atol=1e-5)
+    assert (np.asarray(trace.outer[-1]) != 1).any()
 
 
 @pytest.mark.parametrize(
@@ -445,6 +465,19 @@ def test_claims_are_paired_and_have_limits():
     assert claims["the exact objective falls"]["verdict"] == "open"
 
 
+def test_the_recommended_method_meets_others_at_their_best_rates():
+    ours = lanes_of("recommended", 1, excess=np.array([1.0, 1.1, 0.9])).assign(outer_rate=0.0)
+    rows = [
+        lanes_of(method, 1, excess=factor * np.array([1.0, 1.1, 0.9])).assign(outer_rate=rate)
+        for method, rate, factor in (("fbo", 5.0, 9.0), ("fbo", 7.0, 2.0), ("exact", 5.0, 0.8), ("exact", 7.0, 0.9))
+    ]
+    claims = list(regression_claims.judge_claims(SMALL, pd.concat([ours, *rows], ignore_index=True)))
+    found = {claim["limit"]: claim for claim in claims if claim["comparison"] == regression_claims.UNTUNED}
+    assert {limit: claim["other_rate"] for limit, claim in found.items()} == {1.0: 7.0, 1.2: 5.0}
+    assert {limit: claim["verdict"] for limit, claim in found.items()} == {1.0: "holds", 1.2: "fails"}
+    np.testing.assert_allclose([found[1.0]["value"]["mean"], found[1.2]["value"]["mean"]], [0.5, 1.25])
+
+
 def test_each_method_may_have_its_own_mini_batches(monkeypatch):
     def lanes(method, window, minibatch, rate, excess):
         return lanes_of(method, window, excess=np.asarray(excess)).assign(minibatch=minibatch, outer_rate=rate)
@@ -502,6 +535,7 @@ def test_the_better_mini_batches_of_a_method_are_found():
         (["--windows", "1", "401"], "--windows must be between 1 and rounds = 400, got 401."),
         (["--methods", "smooth-fbo", "--windows", "1"], "--windows must be above 1 somewhere"),
         (["--sweep-methods", "uniform"], "--sweep-methods must be methods that have an outer rate, got uniform."),
+        (["--sweep-methods", "recommended"], "must be methods that have an outer rate, got recommended."),
         (["--windows", "0"], "--windows must be between 1 and rounds = 400, got 0."),
         (["--outer-rate", "-1"], "--outer-rate must be positive and finite, got -1.0."),
         (["--inner-rate", "0"], "--inner-rate must be positive and finite, got 0.0."),

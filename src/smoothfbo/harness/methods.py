@@ -22,6 +22,7 @@ class Style(NamedTuple):
 # Methods share a colour only where no study compares them.
 SHARED: Mapping[str, Style] = {
     "fbo": Style("FBO", "#0072b2", smoothed=("SmoothFBO", "#009e73")),
+    "recommended": Style("SmoothFBO, recommended (untuned)", "#d4008f"),
     "corrected-fbo": Style("FBO, corrected", "#56b4e9", smoothed=("SmoothFBO, corrected", "#00573f")),
     "aid": Style("AID", "#cc79a7"),
     "unrolled": Style("Unrolled", "#d55e00"),
@@ -30,7 +31,7 @@ SHARED: Mapping[str, Style] = {
         "Exact hypergradient", "#000000", smoothed=("Smoothed exact hypergradient", "#e69f00"), is_reference=True
     ),
 }
-FBO, SMOOTH_FBO = "fbo", "smooth-fbo"
+FBO, SMOOTH_FBO, RECOMMENDED = "fbo", "smooth-fbo", "recommended"
 _SMOOTH = "smooth-"
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.harness.charts import Chart, HeatMap, Series
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame
-from smoothfbo.studies.arena.entries import RECOMMENDED
 from smoothfbo.studies.arena.grid import SETTING
 
 WORST = 30.0  # ratio to the smallest gap; larger ones are drawn there

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame, ratio_of_means
 from smoothfbo.harness.study import Program
 from smoothfbo.studies.arena.config import ArenaConfig
-from smoothfbo.studies.arena.entries import RECOMMENDED, ArenaMethod, ArenaProblem
+from smoothfbo.studies.arena.entries import ArenaMethod, ArenaProblem
 from smoothfbo.studies.arena.grid import Lane, rates
 from smoothfbo.studies.arena.program import Part, grouped
 

@@ -9,7 +9,6 @@ from smoothfbo.harness.methods import find, is_shared
 
 LARGEST_WINDOW = 64
 PLUGIN_COLOUR = "#0000ff"
-RECOMMENDED = "recommended"
 
 
 @dataclass(frozen=True)

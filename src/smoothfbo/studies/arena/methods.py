@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 from smoothfbo.adaptive import adaptive_steps
 from smoothfbo.errors import NotAvailable
 from smoothfbo.functions import Linear, Network
+from smoothfbo.harness.methods import RECOMMENDED
 from smoothfbo.hypergradients import (
     AbstractEstimator,
     ConjugateGradient,
@@ -28,7 +29,7 @@ from smoothfbo.hypergradients import (
 from smoothfbo.online import Online
 from smoothfbo.recommended import smooth_fbo
 from smoothfbo.smoothing import discounted_average, mixed_average, window_average
-from smoothfbo.studies.arena.entries import LARGEST_WINDOW, RECOMMENDED, ArenaMethod
+from smoothfbo.studies.arena.entries import LARGEST_WINDOW, ArenaMethod
 from smoothfbo.types import Number
 
 Window = Int[Array, ""] | int
@@ -195,7 +196,7 @@ METHODS = (
     ArenaMethod("fbo", functional, options={"mix": 0.0}),
     ArenaMethod("smooth-fbo", functional, windows=WINDOWS, options={"mix": 0.0}),
     ArenaMethod("mixed-fbo", functional, "SmoothFBO, θ = 0.4", "#44aa99", windows=WINDOWS, options={"mix": MIX}),
-    ArenaMethod(RECOMMENDED, recommended, "SmoothFBO, recommended (untuned)", "#d4008f", untuned=FIRST_LENGTH),
+    ArenaMethod(RECOMMENDED, recommended, untuned=FIRST_LENGTH),
     ArenaMethod("fbo-linear", functional_linear, "FBO, linear adjoint", "#6969ff"),
     ArenaMethod("fbo-solved", functional_solved, "FBO, solved", "#1b9e9e"),
     ArenaMethod("replayed-fbo", replayed, "FBO, replayed", "#7570b3", windows=WINDOWS, static_window=True),

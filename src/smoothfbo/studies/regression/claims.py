@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame, interval, ratio_interval
 from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import REGIMES
@@ -20,6 +20,7 @@ from smoothfbo.studies.regression.presets import PRESETS
 SAME = "against w = 1 at the same outer rate"
 BEST = "each at its best outer rate"
 BEST_USE = "each at its best outer rate and mini-batches"
+UNTUNED = "nothing tuned, against the other at the best outer rate and mini-batches of this run"
 PLACE = ("claim", "comparison", "drift", "weights", "minibatch", "regime")  # what is compared, and where
 SWEEP = "smoothing lowers the exact objective"
 # Options that change what the best outer rates are.
@@ -65,6 +66,10 @@ def best_use(rates: dict[tuple[str, str, str], dict[Method, Tuned]], weights: st
 def judge_claims(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, Any]]:
     """Each claim in each setting, with its 95 % interval. There are many: one in twenty errs by chance."""
     kinds = list(product(config.weights, config.minibatch))
+    for drift, weights in product(config.drift, config.weights):
+        places = [_place(drift, weights, minibatch) for minibatch in config.minibatch]
+        everywhere = pd.concat([at_base(lanes, place, config.base) for place in places])
+        yield from _untuned(everywhere, _place(drift, weights, config.base["minibatch"]))
     for drift, (weights, minibatch) in product(config.drift, kinds):
         base = at_base(lanes, _place(drift, weights, minibatch), config.base)
         yield from _effect_of_window(
@@ -118,6 +123,23 @@ def _effect_of_window(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str,
         if window == 100:
             yield from _grows("the cosine at least doubles", setting, single, smooth, 2.0)
             yield from _falls("the proxy falls at least fivefold", SAME, setting, single, smooth, "proxy", 0.2)
+
+
+def _untuned(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The recommended method against FBO and the exact hypergradient, with what is best for these on the same seeds."""
+    ours = _by_seed(lanes, RECOMMENDED, 1)
+    for other, claim, limit in (
+        (FBO, "the recommended method has a lower exact objective than FBO", 1.0),
+        ("exact", "the recommended method has at most 1.2 times the objective of the exact hypergradient", 1.2),
+    ):
+        theirs = lanes[lanes["method"] == other]
+        if len(ours) and len(theirs):
+            means = theirs.groupby(["outer_rate", "minibatch"], observed=True)["excess"].mean()
+            rate, minibatch = means.index[means.fillna(np.inf).argmin()]
+            chosen = theirs[(theirs["outer_rate"] == rate) & (theirs["minibatch"] == minibatch)]
+            rival = _by_seed(chosen, other, 1)
+            setting = {**place, "window": 1, "other_rate": float(rate), "other_minibatch": minibatch}
+            yield from _falls(claim, UNTUNED, setting, rival, ours, "excess", limit)
 
 
 def _at_best(

@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
-from smoothfbo.harness.methods import FBO, SMOOTH_FBO, any_smoothed
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO, any_smoothed
 from smoothfbo.harness.requirements import require, require_known, require_rising
 from smoothfbo.studies.regression.lanes import BATCH_USES, REGIMES, Lane
-from smoothfbo.studies.regression.methods import METHODS, find
+from smoothfbo.studies.regression.methods import METHODS, WITHOUT_RATE, find
 
 DRIFTS = ("sinusoidal", "jumps")
 WEIGHTS = ("per-lag", "decay", "log")
@@ -27,8 +27,10 @@ class RegressionConfig:
     Options that take several values are crossed; all lanes of one kind run in one compiled program.
     """
 
-    methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "exact", "uniform")
-    """Of unrolled, aid, fbo, exact (the true hypergradient), each also as smooth-..., and uniform (weights stay 1)."""
+    methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "recommended", "exact", "uniform")
+    """Of unrolled, aid, fbo, exact (the true hypergradient), each also as smooth-...; recommended (smooth_fbo with its
+    defaults: it has no outer rate and no window, and uses the first kind of mini-batches) and uniform (weights stay
+    1)."""
     windows: tuple[int, ...] = (1, 5, 10, 50, 100, 250, 500)
     """Smoothing windows w of smooth-fbo; methods without smooth-... have w = 1."""
     baseline_windows: tuple[int, ...] = (10, 100)
@@ -128,7 +130,8 @@ class RegressionConfig:
             require_rising(name, getattr(self, name))
         smooth_alone = all(find(method).is_smoothed for method in self.methods) and max(self.windows) == 1
         require(not smooth_alone, "windows", 1, "above 1 somewhere where all methods are smooth-...")
-        require("uniform" not in self.sweep_methods, "sweep_methods", "uniform", "methods that have an outer rate")
+        for method in WITHOUT_RATE:
+            require(method not in self.sweep_methods, "sweep_methods", method, "methods that have an outer rate")
         used = {"windows": self.methods, "sweep_windows": self.sweep_methods if self.sweep_rates else ()}
         for name, methods in used.items():
             for window in getattr(self, name) if any_smoothed(methods) else ():
@@ -172,8 +175,10 @@ class RegressionConfig:
             self.methods, self.drift, self.weights, self.minibatch, self.outer_rate, self.inner_rate, self.batch,
             self.inner_steps,
         ):  # fmt: skip
+            if method == RECOMMENDED and minibatch != self.base["minibatch"]:
+                continue  # each of its windows has many rounds of data: all of them in every step would take long
             base = self._lane(method, drift, weights, minibatch)
-            if method != "uniform":
+            if method not in WITHOUT_RATE:
                 base = replace(base, outer_rate=outer)
             shared = tuple(window for window in self.windows if window in self.baseline_windows)
             windows = self.windows if method == SMOOTH_FBO else shared
@@ -209,7 +214,7 @@ class RegressionConfig:
         return Lane(
             method=method, window=1, drift=drift, weights=weights, minibatch=minibatch, lags=self.lags,
             regime="default",
-            outer_rate=0.0 if method == "uniform" else self.base["outer_rate"], inner_rate=self.base["inner_rate"],
+            outer_rate=0.0 if method in WITHOUT_RATE else self.base["outer_rate"], inner_rate=self.base["inner_rate"],
             adjoint_rate=self.adjoint_rate, noise=self.noise, amplitude=self.amplitude, frequency=self.frequency,
             batch=self.base["batch"], inner_steps=self.base["inner_steps"], seed=0, normalised=False,
         )  # fmt: skip

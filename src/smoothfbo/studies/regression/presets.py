@@ -9,7 +9,7 @@ from smoothfbo.studies.regression.methods import METHODS
 
 PRESETS = {
     "demo": RegressionConfig(
-        rounds=400, seeds=4, windows=(1, 10, 100), methods=("fbo", "smooth-fbo", "exact", "uniform")
+        rounds=400, seeds=4, windows=(1, 10, 100), methods=("fbo", "smooth-fbo", "recommended", "exact", "uniform")
     ),
     "paper": RegressionConfig(
         methods=METHODS,

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from smoothfbo.hypergradients import FittedAdjoint, Functional
+from smoothfbo.hypergradients import FittedAdjoint, Functional, Replayed
 from smoothfbo.online import Online, RunState
 from smoothfbo.source import AbstractSource
 from smoothfbo.testbeds import DriftingRegression
@@ -19,9 +19,9 @@ def probe(
 
     The past ends before the round's data: what the stored batches and the warm-started networks carry from earlier
     rounds counts as bias, although most of it averages out over time. The paper's b_t and ζ_t are conditional on the
-    fitted functions as well: `probe_given_fits`.
+    fitted functions as well: `probe_given_fits`. A replayed estimator has no single ĝ_t: its steps weigh several.
     """
-    if draws < 2:
+    if draws < 2 or isinstance(algorithm.estimator, Replayed):
         return {}
     learner, round = state.learner, state.learner.round
 

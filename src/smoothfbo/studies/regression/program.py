@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, Float, Int, UInt32
 
 from smoothfbo.functions import Network
+from smoothfbo.harness.methods import RECOMMENDED
 from smoothfbo.harness.study import Program
 from smoothfbo.hypergradients import (
     AbstractEstimator,
@@ -25,6 +26,7 @@ from smoothfbo.hypergradients import (
     Unrolled,
 )
 from smoothfbo.online import Info, Online, RunState, State
+from smoothfbo.recommended import smooth_fbo
 from smoothfbo.runs import run, start
 from smoothfbo.smoothing import window_average
 from smoothfbo.source import AbstractSource, RoundNumbers
@@ -84,6 +86,9 @@ def testbed_of_lane(config: RegressionConfig, lane: Lane) -> DriftingRegression:
 def make_algorithm(
     config: RegressionConfig, shape: Shape, numbers: Numbers, testbed: DriftingRegression, capacity: int
 ) -> Online:
+    if shape.estimator == RECOMMENDED:
+        inner = make_network(config, shape, numbers.inner_rate, shape.inner_steps)
+        return smooth_fbo(testbed.problem(), inner, project=testbed.project)
     optimiser = optax.chain(
         window_average(numbers.window, capacity=capacity, constant=True),
         normalise_if(numbers.normalised),
@@ -108,23 +113,25 @@ def normalise_if(flag: Float[Array, ""]) -> optax.GradientTransformation:
     return optax.stateless(update)  # pyright: ignore[reportReturnType]
 
 
+def make_network(config: RegressionConfig, shape: Shape, rate: Array, steps: int) -> Network:
+    # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
+    return Network(
+        lambda key: eqx.nn.MLP(config.inputs, 1, config.width, 2, jax.nn.gelu, key=key),
+        optax.adam(rate, eps_root=1e-12),
+        steps,
+        batch_size=shape.samples_per_step,
+    )
+
+
 def make_estimator(
     config: RegressionConfig, shape: Shape, numbers: Numbers, testbed: DriftingRegression
 ) -> AbstractEstimator:
-    def network(rate: Array, steps: int) -> Network:
-        # eps_root: the derivative of Adam's step is not finite at a gradient of zero without it (unrolling).
-        return Network(
-            lambda key: eqx.nn.MLP(config.inputs, 1, config.width, 2, jax.nn.gelu, key=key),
-            optax.adam(rate, eps_root=1e-12),
-            steps,
-            batch_size=shape.samples_per_step,
-        )
-
-    inner = network(numbers.inner_rate, shape.inner_steps)
+    inner = make_network(config, shape, numbers.inner_rate, shape.inner_steps)
     final = shape.batch if config.final == "drawn" else None
     match shape.estimator:
         case "fbo":
-            return Functional(inner, network(numbers.adjoint_rate, config.adjoint_steps), batch_size=final)
+            adjoint = make_network(config, shape, numbers.adjoint_rate, config.adjoint_steps)
+            return Functional(inner, adjoint, batch_size=final)
         case "aid":
             solver = ConjugateGradient(ridge=config.aid_ridge, max_steps=config.aid_steps)
             return Implicit(inner, solver, batch_size=final)
