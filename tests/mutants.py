@@ -266,6 +266,7 @@ MUTATIONS = [
     ("samples.py", "jnp.where(jnp.any(weight.astype(bool)), weight.astype(leaf.dtype), jnp.nan)", "weight.astype(leaf.dtype)", PADDING),
     ("samples.py", "jax.random.randint(key, (size,), 0, below[-1])", "jax.random.randint(key, (size,), 0, weight.size)", PADDING),
     ("samples.py", 'points, side="right")', 'points, side="left")', PADDING),
+    ("samples.py", "np.any(np.asarray(weight))", "np.any(weight)", PADDING),
     ("functions/linear.py", "count = term.samples.total(flat.dtype)", "count = term.samples.size", PADDING),
     ("hypergradients/adjoints.py", "Term(linear, data.outer._replace(y=slopes), is_linear=True)", "Term(linear, data.outer._replace(y=slopes, weight=None), is_linear=True)", PADDING),
     # long runs, live data, files, tables
@@ -281,6 +282,8 @@ MUTATIONS = [
     ("runs.py", "norms if are_known else None", "norms", "library/test_traps.py"),
     ("saving.py", 'text["digest"] == _digest(arrays)', "True", "library/test_saving.py"),
     ("saving.py", 'yield from _describe(content, f"{name}.{variable}", above)', "pass", "library/test_saving.py"),
+    ("saving.py", "yield from _describe(wrapped, name, above)", "pass", "library/test_saving.py"),
+    ("saving.py", "yield from _describe(vars(value), name, above)", "pass", "library/test_saving.py"),
     ("views/frames.py", "rows = rows.reshape(-1, *rows.shape[axes:])", "rows = rows.reshape(-1, *rows.shape[axes:])[::-1]", "library/test_views.py"),
     # the best and the bounds
     ("testbeds/simplex.py", "jnp.minimum(shares[worst], wanted)", "shares[worst]", PROTOCOL),
