@@ -169,6 +169,7 @@ MUTATIONS = [
     ("hypergradients/reevaluated.py", "usable = jnp.isfinite(squared_norm(estimate.gradient))", "usable = jnp.asarray(True)", METHODS),
     ("hypergradients/reevaluated.py", "age < length", "age <= length", METHODS),
     ("hypergradients/reevaluated.py", "& past.usable", "", METHODS),
+    ("hypergradients/reevaluated.py", " & finite(earlier, warm)", "", METHODS),
     ("hypergradients/reevaluated.py", "discount ** age.astype(number)", "discount ** (age - 1).astype(number)", METHODS),
     ("hypergradients/reevaluated.py", "jnp.minimum(past.rounds + 1, length)", "jnp.minimum(past.rounds, length)", METHODS),
     ("hypergradients/reevaluated.py", "eqx.combine(problem, static)", "eqx.combine(arrays, static)", METHODS),

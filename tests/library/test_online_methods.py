@@ -323,6 +323,32 @@ def test_reevaluated_remembers_the_losses_themselves():
         outer -= ALPHA * (outer - centres[max(0, t - 2) : t + 1].mean())
 
 
+@pytest.mark.parametrize("refit", [False, True])
+def test_an_earlier_round_that_is_not_finite_any_more_is_left_out(refit):
+    """h* = λ, and the losses of the first three rounds end at λ = 0.5, which λ passes on its way to −1."""
+    x, one = jnp.ones((4, 1)), sf.Linear(lambda x: x)
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: (v - outer) ** 2,
+        outer_loss=lambda outer, v, x, y: (v + 1) ** 2 + 1e-9 * jnp.sqrt(v - y),
+    )
+
+    def source(round, key):
+        samples = sf.Samples(x, jnp.full(4, jnp.where(round < 3, 0.5, -9.0)))
+        return sf.Data(samples, samples)
+
+    algorithm = sf.Online(problem, sf.Reevaluated(sf.Functional(one, one), 3, refit=refit), optax.sgd(0.1))
+    final, outers = sf.run(
+        algorithm, source, jnp.asarray(1.0), rounds=8, key=jax.random.key(0), record=lambda state, info: info.outer
+    )
+    expected = [1.0]
+    for t in range(8):  # of the last three rounds, those that are defined here; λ is below 0.5 from t = 3 on
+        count = sum(1 for s in range(max(0, t - 2), t + 1) if s > 2 or expected[-1] > 0.5)
+        expected.append(expected[-1] - 0.1 * 2 * (expected[-1] + 1) * count / 3)
+    assert min(expected[:3]) > 0.5 > expected[3]
+    np.testing.assert_allclose(outers, expected[:8], atol=1e-8)
+    assert int(final.learner.skipped) == 0
+
+
 def test_reevaluated_refuses_losses_that_close_over_what_changes():
     """Nothing would be kept of the c that they close over: earlier rounds would get the newest loss, without a word."""
     samples, inner = sf.Samples(jnp.ones((2, 1)), jnp.zeros(2)), sf.Linear(lambda x: x)
