@@ -214,6 +214,26 @@ def test_first_order_with_exact_fits_is_wrong_by_one_over_the_penalty():
     assert bool(trace.converged.all())
 
 
+def test_storm_begins_anew_where_the_data_do_not_allow_for_the_point_before():
+    """Otherwise θ and v would stand still for ever, and λ would go on."""
+    data, outer = ridge_data(RIDGES[0]), jnp.asarray(OUTER)
+
+    @jax.jit
+    def call(state, forgetting):
+        return sf.Storm(trained_linear(1, BETA), 0.6, forgetting)(RIDGE_PROBLEM, outer, state, data, KEY)
+
+    state = sf.Storm(trained_linear(1, BETA), 0.6, 0.3).init(RIDGE_PROBLEM, outer, data, KEY)
+    for _ in range(2):
+        _, state = call(state, 0.3)
+    previous = state.previous._replace(params=jax.tree.map(lambda leaf: jnp.nan * leaf, state.previous.params))
+    estimate, following = call(state._replace(previous=previous), 0.3)
+    expected, alone = call(state, 1.0)
+    np.testing.assert_allclose(estimate.gradient, expected.gradient, rtol=1e-12)
+    np.testing.assert_allclose(following.inner.params, alone.inner.params, rtol=1e-12)
+    np.testing.assert_array_equal(following.previous.params, state.inner.params)
+    assert int(following.rounds) == 3
+
+
 def test_first_order_says_when_the_pulled_function_is_not_fitted():
     """z is exact from the start, y is not: not converged."""
     estimator = sf.FirstOrder(trained_linear(1, 0.5), 1.0)
