@@ -22,6 +22,7 @@ TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
 FADING = 0.95  # of the old mean, in the running mean of the judge's squares
 UNUSUAL = 3.0  # times the usual size: a gradient beyond it, larger than those around it, counts less
+LONG = 0.99999  # memory: with 1 the running mean of squares would never begin
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
 TRIAL = 0.1  # of the last move: how far the projection is tried to either side
 CLEAR = 2 / 3  # power of the rounding of λ: at least so far, relative to λ
@@ -115,7 +116,7 @@ def adaptive_steps(
     checks.require_integer(candidates, "candidates", 1)
     checks.require_integer(averaging, "averaging", 1)
     checks.require_range(adaptation, "adaptation", 0.0)
-    checks.require_range(memory, "memory", 0.0, 1.0)
+    checks.require_range(memory, "memory", 0.0, LONG)
     planned = candidates  # in `update` the word means the gradients themselves
     is_averaged = averaging > 1
     shares = [(1 - SHARE * is_averaged) / planned] * planned + [SHARE] * is_averaged
@@ -205,7 +206,8 @@ def adaptive_steps(
             average,
         )  # fmt: skip
         nothing = tuple(zeros for _ in directions)
-        idle = state._replace(directions=nothing, moves=nothing, before=params, average=zeros)
+        # λ stays where the moves so far have led: the next round judges them, and no move of this one.
+        idle = state._replace(directions=nothing, moves=moves, before=params, average=zeros)
         return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]

@@ -197,5 +197,5 @@ def _check_weight(samples: Samples, name: str) -> None:
         raise ValueError(f"{name}.weight must hold one number per sample, got shape {jnp.shape(weight)}.")
     if checks.is_concrete(weight):
         checks.require_range(np.asarray(weight, np.float64), f"{name}.weight", 0.0)
-        if not np.any(weight):
+        if not np.any(np.asarray(weight)):  # NumPy would hand a JAX array back to JAX, which may be tracing
             raise ValueError(f"{name}.weight is zero for all {samples.size} samples; at least one must count.")

@@ -19,6 +19,7 @@ from smoothfbo import checks
 
 FORMAT = 1
 TEXT = "description"  # the entry of the file that is no leaf
+_FOREIGN = ("jax", "jaxlib", "numpy", "builtins")  # packages whose functions are known by their names
 
 State = TypeVar("State")
 
@@ -105,30 +106,45 @@ def _describe(value: Any, name: str, above: tuple[int, ...]) -> Iterator[str]:
         yield f"{name}: {type(value).__qualname__}"
         for field in value.__dataclass_fields__:
             yield from _describe(getattr(value, field, None), f"{name}.{field}", above)
+    elif not isinstance(value, type) and hasattr(value, "__wrapped__"):  # jax.jit, jax.custom_jvp
+        yield from _describe(value.__wrapped__, name, above)
     else:
         yield f"{name}: {getattr(value, '__name__', type(value).__qualname__)}"
+        if _package(type(value).__module__) not in _FOREIGN and hasattr(value, "__dict__"):
+            yield from _describe(vars(value), name, above)  # a callable object of the user's
 
 
 def _describe_function(function: types.FunctionType, name: str, above: tuple[int, ...]) -> Iterator[str]:
     """Its name, the names and constants in it, and what it closes over: the rate of an optax optimiser stands there.
 
-    No bytecode, which changes with the version of Python; of packages only what their functions close over.
+    No bytecode, which changes with the version of Python; of packages only what their functions close over. What JAX
+    wraps around a function (`vmap`, `checkpoint`) is not looked at, the function is: where code comes from is known by
+    its globals, since a wrapper takes the name and the module of what it wraps.
     """
-    package = (function.__module__ or "jax").split(".")[0]
+    package = _package(function.__globals__.get("__name__"))
+    wrapped = getattr(function, "__wrapped__", None)
+    if package in _FOREIGN and wrapped is not None:
+        yield from _describe(wrapped, name, above)
+        return
     yield f"{name}: {function.__name__}"
-    if package in ("jax", "numpy"):
+    if package in _FOREIGN:
         return
     if package not in ("smoothfbo", "optax", "equinox"):
         yield f"{name}.names = {_names(function.__code__)!r}"
         yield f"{name}.constants = {[each for each in _constants(function.__code__) if each != function.__doc__]!r}"
     closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     yield from _describe(function.__defaults__, f"{name}.defaults", above)
+    yield from _describe(function.__kwdefaults__, f"{name}.keywords", above)
     for variable, cell in closed:
         try:
             content = cell.cell_contents
         except ValueError:  # not filled yet
             continue
         yield from _describe(content, f"{name}.{variable}", above)
+
+
+def _package(module: str | None) -> str:
+    return (module or "jax").split(".")[0]
 
 
 def _names(code: types.CodeType) -> list[str]:

@@ -214,6 +214,26 @@ def test_first_order_with_exact_fits_is_wrong_by_one_over_the_penalty():
     assert bool(trace.converged.all())
 
 
+def test_storm_begins_anew_where_the_data_do_not_allow_for_the_point_before():
+    """Otherwise θ and v would stand still for ever, and λ would go on."""
+    data, outer = ridge_data(RIDGES[0]), jnp.asarray(OUTER)
+
+    @jax.jit
+    def call(state, forgetting):
+        return sf.Storm(trained_linear(1, BETA), 0.6, forgetting)(RIDGE_PROBLEM, outer, state, data, KEY)
+
+    state = sf.Storm(trained_linear(1, BETA), 0.6, 0.3).init(RIDGE_PROBLEM, outer, data, KEY)
+    for _ in range(2):
+        _, state = call(state, 0.3)
+    previous = state.previous._replace(params=jax.tree.map(lambda leaf: jnp.nan * leaf, state.previous.params))
+    estimate, following = call(state._replace(previous=previous), 0.3)
+    expected, alone = call(state, 1.0)
+    np.testing.assert_allclose(estimate.gradient, expected.gradient, rtol=1e-12)
+    np.testing.assert_allclose(following.inner.params, alone.inner.params, rtol=1e-12)
+    np.testing.assert_array_equal(following.previous.params, state.inner.params)
+    assert int(following.rounds) == 3
+
+
 def test_first_order_says_when_the_pulled_function_is_not_fitted():
     """z is exact from the start, y is not: not converged."""
     estimator = sf.FirstOrder(trained_linear(1, 0.5), 1.0)
@@ -321,6 +341,32 @@ def test_reevaluated_remembers_the_losses_themselves():
     for t in range(ROUNDS):
         np.testing.assert_allclose(trace.outer[t], outer, rtol=1e-10)
         outer -= ALPHA * (outer - centres[max(0, t - 2) : t + 1].mean())
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_an_earlier_round_that_is_not_finite_any_more_is_left_out(refit):
+    """h* = λ, and the losses of the first three rounds end at λ = 0.5, which λ passes on its way to −1."""
+    x, one = jnp.ones((4, 1)), sf.Linear(lambda x: x)
+    problem = sf.Problem(
+        inner_loss=lambda outer, v, x, y: (v - outer) ** 2,
+        outer_loss=lambda outer, v, x, y: (v + 1) ** 2 + 1e-9 * jnp.sqrt(v - y),
+    )
+
+    def source(round, key):
+        samples = sf.Samples(x, jnp.full(4, jnp.where(round < 3, 0.5, -9.0)))
+        return sf.Data(samples, samples)
+
+    algorithm = sf.Online(problem, sf.Reevaluated(sf.Functional(one, one), 3, refit=refit), optax.sgd(0.1))
+    final, outers = sf.run(
+        algorithm, source, jnp.asarray(1.0), rounds=8, key=jax.random.key(0), record=lambda state, info: info.outer
+    )
+    expected = [1.0]
+    for t in range(8):  # of the last three rounds, those that are defined here; λ is below 0.5 from t = 3 on
+        count = sum(1 for s in range(max(0, t - 2), t + 1) if s > 2 or expected[-1] > 0.5)
+        expected.append(expected[-1] - 0.1 * 2 * (expected[-1] + 1) * count / 3)
+    assert min(expected[:3]) > 0.5 > expected[3]
+    np.testing.assert_allclose(outers, expected[:8], atol=1e-8)
+    assert int(final.learner.skipped) == 0
 
 
 def test_reevaluated_refuses_losses_that_close_over_what_changes():

@@ -186,6 +186,16 @@ def test_without_weights_nothing_changes():
     assert text == str(jax.make_jaxpr(jnp.mean)(jnp.zeros(40)))
 
 
+def test_known_weights_are_checked_while_something_is_compiled(key):
+    algorithm, data = algorithm_of("functional, linear"), sf.pad(paired(0), 48)
+    data = jax.tree.map(jnp.asarray, data)  # a constant of the program
+    state = jax.jit(lambda outer: algorithm.init(outer, data, key))(OUTER)
+    np.testing.assert_array_equal(state.outer, OUTER)
+    nothing = data._replace(inner=data.inner._replace(weight=jnp.zeros(48)))
+    with pytest.raises(ValueError, match=r"data.inner.weight is zero for all 48 samples"):
+        jax.jit(lambda outer: algorithm.init(outer, nothing, key))(OUTER)
+
+
 def test_what_is_no_weight_is_refused(as_users_call, key):
     algorithm, data = algorithm_of("functional, linear"), paired(0)
 

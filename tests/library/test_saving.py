@@ -1,5 +1,7 @@
 """A state comes back to the bit, for the algorithm that it belongs to and for no other."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -65,6 +67,49 @@ def test_the_state_of_another_algorithm_is_refused(tmp_path, name):
     sf.save(tmp_path / "state", state, algorithm())
     with pytest.raises(ValueError, match="holds the state of another algorithm: there .*" + difference):
         sf.load(tmp_path / "state", algorithm(**options), state)
+
+
+class Shifted:
+    """A loss that is no pytree: its number is an attribute."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def __call__(self, outer, v, x, y):
+        return (v - y - self.shift) ** 2
+
+    def method(self, outer, v, x, y):
+        return (v - y - self.shift) ** 2
+
+
+def closing_over(shift):
+    return lambda outer, v, x, y: (v - y - shift) ** 2
+
+
+def with_keyword(shift):
+    return lambda outer, v, x, y, *, shift=shift: (v - y - shift) ** 2
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda shift: jax.jit(closing_over(shift)),
+        lambda shift: jax.checkpoint(jax.jit(closing_over(shift))),
+        lambda shift: jax.custom_jvp(closing_over(shift)),
+        lambda shift: functools.cache(closing_over(shift)),
+        lambda shift: functools.partial(closing_over(shift)),
+        with_keyword,
+        Shifted,
+        lambda shift: Shifted(shift).method,
+    ],
+)
+def test_a_number_is_seen_in_whatever_a_loss_is_wrapped(tmp_path, loss):
+    state = {"anything": jnp.zeros(3)}
+    of = {shift: algorithm(problem=sf.Problem(loss(shift), PROBLEM.outer_loss)) for shift in (1.5, 2.5)}
+    sf.save(tmp_path / "state", state, of[1.5])
+    sf.load(tmp_path / "state", algorithm(problem=sf.Problem(loss(1.5), PROBLEM.outer_loss)), state)
+    with pytest.raises(ValueError, match=r"there .*shift.* = 1.5, here .* = 2.5"):
+        sf.load(tmp_path / "state", of[2.5], state)
 
 
 def test_what_does_not_fit_or_is_damaged_is_refused(tmp_path):

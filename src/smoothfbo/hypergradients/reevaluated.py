@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
-from smoothfbo.algebra import squared_norm
+from smoothfbo.algebra import all_finite, squared_norm
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
 from smoothfbo.hypergradients.explicit import Explicit
@@ -55,8 +55,9 @@ class Reevaluated(AbstractEstimator):
     the inner solution of round t − i and not to that of round t.
 
     Losses, residuals and `converged` of the `Estimate` are those of the newest round. A round whose hypergradient is
-    not finite is never used again. Where the losses change from round to round (`Round.problem`), those of earlier
-    rounds are kept by their arrays: what changes must be a leaf of the problem, such as a field of an Equinox module.
+    not finite is never used again; one for which this is so later, at another λ, is left out there. Where the losses
+    change from round to round (`Round.problem`), those of earlier rounds are kept by their arrays: what changes must be
+    a leaf of the problem, such as a field of an Equinox module.
 
     **Arguments:**
 
@@ -156,7 +157,9 @@ class Reevaluated(AbstractEstimator):
         earlier, warm = jax.vmap(again)(past.problem, past.data, past.warm, keys[:-1])
         length = jnp.asarray(self.window, jnp.int32)
         age = 1 + (past.rounds - 1 - jnp.arange(self.slots, dtype=jnp.int32)) % self.slots
-        counts = (age < length) & past.usable
+        # What is not finite at this λ would stay so: λ would not move, and its round never leave the window.
+        finite = jax.vmap(lambda terms, warm: jnp.isfinite(squared_norm(terms["gradient"])) & all_finite(warm))
+        counts = (age < length) & past.usable & finite(earlier, warm)
         warm = _where(counts, warm, past.warm)
 
         number = jnp.result_type(float)

@@ -56,8 +56,9 @@ class Storm(AbstractInnerEstimator):
     constant γ for the three variables, no ball around v, and, as in `Implicit`, v's direction on all data of the round
     and λ's on the final mini-batch.
 
-    A round in which a direction is not finite leaves the whole warm state as it was, because d_{t−1} belongs to
-    z_{t−1}. The residuals in the `Estimate` are those of θ_t and v_t; the losses are those of θ_{t+1}.
+    A round in which a direction at z_t is not finite leaves the whole warm state as it was, because d_{t−1} belongs to
+    z_{t−1}. Where only one at z_{t−1} is not, the memory begins anew, d_t = ĝ_t(z_t). The residuals in the `Estimate`
+    are those of θ_t and v_t; the losses are those of θ_{t+1}.
 
     **Arguments:**
 
@@ -121,7 +122,10 @@ class Storm(AbstractInnerEstimator):
         here = Point(state.inner.params, state.solution, outer)
         new, right_side = directions(here)
         old, _ = directions(state.previous)
-        keep = jnp.where(state.rounds == 0, 0, 1 - jnp.asarray(self.forgetting, jnp.result_type(float)))
+        # Without directions at z_{t−1} the memory begins anew. It would wait for them for ever otherwise.
+        remembers = (state.rounds > 0) & jnp.isfinite(squared_norm(old))
+        old = optax.tree.where(remembers, old, state.direction)
+        keep = 1 - jnp.asarray(self.forgetting, jnp.result_type(float))
         direction = jax.tree.map(lambda n, d, o: n + keep.astype(n.dtype) * (d - o), new, state.direction, old)
 
         inner = self.inner.descend(state.inner, direction.params)

@@ -45,7 +45,7 @@ def log_weights(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Arra
 
 def shares(weighting: Weighting, outer: Array, lags: int) -> Float[Array, " lags"]:
     """π = λ / Σλ: the weights of the lags as shares of their sum."""
-    weights = jax.vmap(weighting, in_axes=(None, 0))(outer, jnp.arange(lags))
+    weights = jax.vmap(weighting, in_axes=(None, 0))(jnp.asarray(outer), jnp.arange(lags))
     return weights / jnp.sum(weights)
 
 
