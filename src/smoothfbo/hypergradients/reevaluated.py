@@ -26,7 +26,7 @@ class _Past(NamedTuple):
     """Earlier rounds, each with all that its hypergradient needs. Round t is in slot t mod the number of slots."""
 
     rounds: Int[Array, ""]  # stored so far
-    usable: Bool[Array, " slots"]  # whether there is a round, and its hypergradient was finite when it came
+    usable: Bool[Array, " slots"]  # whether there is a round, and its hypergradient was always finite
     problem: PyTree  # the arrays of the problem: losses may change, too
     data: PyTree
     warm: PyTree
@@ -55,9 +55,9 @@ class Reevaluated(AbstractEstimator):
     the inner solution of round t − i and not to that of round t.
 
     Losses, residuals and `converged` of the `Estimate` are those of the newest round. A round whose hypergradient is
-    not finite is never used again; one for which this is so later, at another λ, is left out there. Where the losses
-    change from round to round (`Round.problem`), those of earlier rounds are kept by their arrays: what changes must be
-    a leaf of the problem, such as a field of an Equinox module.
+    not finite, when it comes or later, at another λ, is never used again. Where the losses change from round to round
+    (`Round.problem`), those of earlier rounds are kept by their arrays: what changes must be a leaf of the problem,
+    such as a field of an Equinox module.
 
     **Arguments:**
 
@@ -157,10 +157,11 @@ class Reevaluated(AbstractEstimator):
         earlier, warm = jax.vmap(again)(past.problem, past.data, past.warm, keys[:-1])
         length = jnp.asarray(self.window, jnp.int32)
         age = 1 + (past.rounds - 1 - jnp.arange(self.slots, dtype=jnp.int32)) % self.slots
-        # What is not finite at this λ would stay so: λ would not move, and its round never leave the window.
+        counts = (age < length) & past.usable
+        # Where an earlier round is not finite at this λ, this round is skipped: λ stays, and so would its window.
         finite = jax.vmap(lambda terms, warm: jnp.isfinite(squared_norm(terms["gradient"])) & all_finite(warm))
-        counts = (age < length) & past.usable & finite(earlier, warm)
-        warm = _where(counts, warm, past.warm)
+        remain = past.usable & (finite(earlier, warm) | ~counts)
+        warm = _where(counts & remain, warm, past.warm)
 
         number = jnp.result_type(float)
         discount = jnp.asarray(self.discount, number)
@@ -179,7 +180,7 @@ class Reevaluated(AbstractEstimator):
         where = past.rounds % self.slots
         stored = jax.tree.map(
             lambda ring, new: jax.lax.dynamic_update_index_in_dim(ring, new, where, 0),
-            past._replace(warm=warm)[1:],
+            past._replace(usable=remain, warm=warm)[1:],
             entry[1:],
         )
         return estimate._replace(**combined), ReevaluatedState(newest, _Past(entry.rounds, *stored))
