@@ -11,7 +11,7 @@ import numpy as np
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.frames import FrameEncoder, as_frame, check_columns, is_missing
-from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.reading.faults import LARGEST

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memories
-from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows

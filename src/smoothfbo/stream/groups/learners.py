@@ -11,8 +11,8 @@ import numpy as np
 
 from smoothfbo.stream.groups.bands import SeriesBands
 from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of
-from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.packing import packed
+from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import with_more_outputs
 from smoothfbo.stream.rows import Rows
