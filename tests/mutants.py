@@ -339,7 +339,7 @@ MUTATIONS = [
     ("harness/runner.py", "        return run.workers.block or size_for(study.programs, team.blocks)\n    size = folders.stored_block_size(run.folder)\n", "        return run.workers.block or size_for(study.programs, team.blocks)\n    size = run.workers.block or size_for(study.programs, team.blocks)\n", "harness/test_workers.py"),
     ("harness/remote.py", "sorted(here, key=lambda name: here[name][1])", "sorted(here)", "harness/test_remote.py"),
     ("harness/remote.py", "is_whole = False", "pass", "harness/test_remote.py"),
-    ("harness/remote.py", "(1 if is_last else -1) * SETTLED", "SETTLED", "harness/test_remote.py"),
+    ("harness/remote.py", "(1 if is_last else -1) * CLOCK_TOLERANCE", "CLOCK_TOLERANCE", "harness/test_remote.py"),
     ("harness/remote.py", 'self.discard("progress")  # with', 'pass  # with', "harness/test_remote.py"),
     ("harness/remote.py", "            self.push(is_last=True)\n", "            pass\n", "harness/test_remote.py"),
     ("harness/workers/cluster.py", "self._mirror.pull_records(at_once=bool(done))", "self._mirror.pull_records(at_once=False)", "harness/test_remote.py"),
@@ -355,7 +355,7 @@ MUTATIONS = [
     ("harness/lanes.py", "np.repeat(values[-1:], self._width - len(values), axis=0)", "values[:0]", "harness/test_runner.py"),
     ("harness/lanes.py", "np.asarray(leaf)[first : first + self._width]", "np.asarray(leaf)[: self._width]", "harness/test_runner.py"),
     ("harness/runner.py", "if not (work / CHOICE).exists():", "if True:", "harness/test_runner.py"),
-    ("harness/runner.py", "if study.sequel is None or missing:", "if study.sequel is None:", "harness/test_workers.py"),
+    ("harness/runner.py", "if study.second_stage is None or missing:", "if study.second_stage is None:", "harness/test_workers.py"),
     ("harness/workers/blocks.py", "enumerate(programs, before)", "enumerate(programs)", "harness/test_workers.py"),
     ("harness/interactive.py", "return escape(text, quote=False)", "return text", "harness/test_page.py"),
     # runs over tables

@@ -14,7 +14,7 @@ from smoothfbo import cli
 from smoothfbo.algebra import where_needed
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.study import Run
-from smoothfbo.harness.workers.process import attempt
+from smoothfbo.harness.workers.process import run_attempt
 from smoothfbo.stream import folder as stream_folder
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.groups import pipeline
@@ -241,7 +241,7 @@ class Here:
     def wait(self, pending, seconds):
         block = self.asked[pending[0]]
         run = Run(self.configuration, self.folder, "", lambda progress: None, block=block)
-        return [(pending[0], attempt(lambda: execute(run)))]
+        return [(pending[0], run_attempt(lambda: execute(run)))]
 
 
 def test_shares_of_the_series_come_to_what_all_of_them_come_to(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from smoothfbo.studies.cartpole.evaluation import Evaluation, averaged_networks,
 from smoothfbo.studies.cartpole.measure import measure, summarise
 from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import Replay, inner_parameters
-from smoothfbo.studies.cartpole.settings import checked, read_settings, tried
+from smoothfbo.studies.cartpole.settings import checked, read_settings, settings_to_try
 
 CART_POSITION, POLE_ANGLE = 0, 2  # their places in an observation
 # Kernels that do not depend on each other run side by side.
@@ -53,7 +53,7 @@ def programs(config: CartPoleConfig, settings: Settings | None = None) -> list[P
 def study(config: CartPoleConfig, stored: dict[str, Any] | None = None) -> Study:
     """`stored` are the settings of a run that resumes: their file may have changed or be gone."""
     settings = checked(config, read_settings(config.settings) if stored is None else stored)
-    lanes = programs(config, tried(config, settings))
+    lanes = programs(config, settings_to_try(config, settings))
     return Study("cartpole", config, lanes, measure, partial(summarise, config), inputs={"settings": settings})
 
 

@@ -10,7 +10,7 @@ from smoothfbo.harness.charts import Chart
 from smoothfbo.harness.page import Page, Section, Table, estimate_text, repeat_section, write_page
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.regression import charts, tables
-from smoothfbo.studies.regression.claims import SAME, SWEEP, at_base
+from smoothfbo.studies.regression.claims import LOWER_OBJECTIVE, SAME_RATE, at_base
 from smoothfbo.studies.regression.methods import find
 
 
@@ -43,7 +43,7 @@ def build(folder: Path) -> Path:
 
 def result(claims: list[dict[str, Any]], drift: str) -> str:
     """One sentence: what the window does to the paper's proxy, to the direction, and to the exact objective."""
-    main = [c for c in claims if c["drift"] == drift and c["comparison"] == SAME and c["regime"] == "default"]
+    main = [c for c in claims if c["drift"] == drift and c["comparison"] == SAME_RATE and c["regime"] == "default"]
     main = [c for c in main if (c["weights"], c["minibatch"]) == (main[0]["weights"], main[0]["minibatch"])]
     windows = {claim["window"] for claim in main}
     if not windows:
@@ -146,7 +146,7 @@ def as_text(folder: Path) -> list[Any]:
             values = (_plus_minus(group["metrics"].get(name)) for name in shown)
             table.add_row(find(group["method"]).label, str(group["window"]), *values)
         printed.append(table)
-    main = [claim for claim in summary["claims"] if claim["claim"] != SWEEP]
+    main = [claim for claim in summary["claims"] if claim["claim"] != LOWER_OBJECTIVE]
     printed += [f"• {sentence}" for sentence in _verdicts(main)]
     return printed + (
         ["(The outer rates of the sweep, one by one, are on the page.)"] if len(main) < len(summary["claims"]) else []
