@@ -130,7 +130,7 @@ def _name(data: str) -> str:
 
 
 def outcome(folder: Path) -> Outcome:
-    """A fault in the table, or the end of standard input, is told after what came before it."""
+    """How the command ends: with 2 after a fault in the table, with 130 where standard input was stopped."""
     summary = store.read_json(folder / "summary.json")
     if summary["fault"] is not None:
         rows = "1 row before is" if summary["rows"] == 1 else f"{summary['rows']:,} rows before are"

@@ -1,6 +1,6 @@
 """Methods and problems of users' own: read from files, tried out in a process of their own, kept with the run.
 
-What goes wrong with a plug-in is a `Failure`, one line that names the file and the part; the others go on.
+What goes wrong with a plug-in is a `Failure`, one line that names the file and the part; the others still run.
 """
 
 import json

@@ -29,14 +29,14 @@ SHOWN_STEPS, SHOWN_EVERY = 200, 4  # of an evaluation's first episode are kept, 
 
 
 class Lane(NamedTuple):
-    """All that a lane needs to go on."""
+    """All that a lane needs for its next chunk."""
 
     run: RunState
     networks: Float[Array, "kept critics parameters"]  # the Q networks at the last evaluations, in turn
 
 
 def record(state: State, info: Info) -> Float[Array, " 5"]:
-    """What is kept of a round, in one row: a store of its own for every number would be a kernel each."""
+    """What is kept of a round, in one row: stored one by one, every number would need a kernel of its own."""
     del state
     finite = info.finite.astype(info.inner_loss.dtype)
     return jnp.stack([info.inner_loss, info.outer_loss, info.gradient_norm, info.smoothed_norm, finite])
@@ -133,7 +133,7 @@ def _row(
     environment, state = source.environment, lane.run
     assert isinstance(environment, CartPole)
     last = state.learner.round - 1
-    # A key with a number of its own for every evaluation, far beyond those that the first splits of a run amount to.
+    # A key of its own for every evaluation, which the run itself never uses.
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), last)
 
     def evaluated(
