@@ -90,7 +90,7 @@ def test_killed_with_its_machine_it_resumes_from_what_was_uploaded(memory, whole
                 return
             push(mirror, is_last=is_last)
 
-        patch.setattr(remote, "SETTLED", 0)
+        patch.setattr(remote, "CLOCK_TOLERANCE", 0)
         patch.setattr(remote, "PERIOD", 0.001)
         patch.setattr(remote.Mirror, "push", last)
         with pytest.raises(Kill):
