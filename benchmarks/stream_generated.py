@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
-from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.passes import best_reference
 from smoothfbo.stream.rows import Rows

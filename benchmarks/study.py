@@ -92,8 +92,9 @@ def smoothfbo(method: str, lanes: int, steps: int, window: int = 1) -> Candidate
 
     from smoothfbo import runs
     from smoothfbo.harness.lanes import SpreadProgram
+    from smoothfbo.studies.cartpole.algorithm import learner, replay
     from smoothfbo.studies.cartpole.methods import find
-    from smoothfbo.studies.cartpole.program import learner, programs, record, replay
+    from smoothfbo.studies.cartpole.program import programs, record
 
     config = replace(CONFIG, methods=(method,), seeds=lanes, window=(window,))
 

@@ -1,6 +1,6 @@
 """The CartPole study with the method fbo, as one would write it in PyTorch: modules, optimisers, a loop over steps.
 
-It computes what `smoothfbo.studies.cartpole.program` computes for one lane, in the same order; tests/test_benchmarks.py
+It computes what `smoothfbo.studies.cartpole` computes for one lane, in the same order; tests/test_benchmarks.py
 compares the two update by update.
 """
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import smoothfbo as sf
+from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import evaluation, soft_q
-from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import inner_parameters
 
@@ -103,7 +103,7 @@ INNER = np.random.default_rng(2).normal(size=(2, Q.network.parameters))
 @functools.cache
 def estimate(method):
     """The hypergradient of a method at OUTER after one inner step from INNER, and the Q networks after it."""
-    hypergradient = cartpole.estimator_of(find(method), Q, RATE)
+    hypergradient = cartpole_loop.estimator_of(find(method), Q, RATE)
     problem, data = REFERENCE.problem(method), REFERENCE.data
     warm = hypergradient.init(problem, jnp.asarray(OUTER), data, jax.random.key(0))
     warm = warm._replace(inner=warm.inner._replace(params=jnp.asarray(INNER)))

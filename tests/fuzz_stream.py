@@ -40,7 +40,8 @@ import pyarrow.parquet as pq
 from smoothfbo.errors import UsageError
 from smoothfbo.stream import session
 from smoothfbo.stream.config import StreamConfig
-from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.pipeline import run_stream
 

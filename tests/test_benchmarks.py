@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of
 
 from benchmarks import hypergradients, ridge, stream_page, study
 from smoothfbo.runs import start
+from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
 from smoothfbo.studies.cartpole.methods import find
@@ -65,8 +66,8 @@ def test_the_study_in_pytorch_computes_what_ours_does(torch_study, key, compiled
     import torch
 
     numbers = jax.tree.map(lambda leaf: leaf[0], cartpole.programs(CONFIG)[0].numbers)
-    stream = cartpole.replay(CONFIG, find("fbo"), numbers)
-    algorithm = cartpole.learner(find("fbo"), stream, numbers, clip=CONFIG.clip, capacity=1, rounds=CONFIG.steps)
+    stream = cartpole_loop.replay(CONFIG, find("fbo"), numbers)
+    algorithm = cartpole_loop.learner(find("fbo"), stream, numbers, clip=CONFIG.clip, capacity=1, rounds=CONFIG.steps)
     keys = jax.random.split(key, 4)
     # Parameters at random: the initial ones are almost zero in the last layer.
     model, q = (

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from smoothfbo.harness import runner
-from smoothfbo.harness.study import Measured, Program, Run, Sequel, Study
+from smoothfbo.harness.study import Measured, Program, Run, SecondStage, Study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +36,10 @@ def walking(speed):
     return advance
 
 
-def toy(speed: float = 1.0, *, with_sequel: bool = False) -> Study:
+def toy(speed: float = 1.0, *, with_second_stage: bool = False) -> Study:
     """Three lanes of a random walk and one more, in two programs: cheap, with a state and with randomness.
 
-    With a sequel, the seed of the lane that came furthest walks again, and so does the next.
+    With a second stage, the seed of the lane that came furthest walks again, and so does the next.
     """
     config = Config(speed=speed)
     advance = walking(speed)
@@ -73,8 +73,8 @@ def toy(speed: float = 1.0, *, with_sequel: bool = False) -> Study:
     def later(choice: int) -> list[Program]:
         return [program("c", [choice, choice + 1])]
 
-    sequel = Sequel(choose, later, 2 * 16) if with_sequel else None
-    return Study("toy", config, [program("a", [1, 2, 3]), program("b", [4])], measure, summarise, sequel)
+    second_stage = SecondStage(choose, later, 2 * 16) if with_second_stage else None
+    return Study("toy", config, [program("a", [1, 2, 3]), program("b", [4])], measure, summarise, second_stage)
 
 
 def execute(study, folder, on_records=lambda program, records: None, on_progress=lambda progress: None):

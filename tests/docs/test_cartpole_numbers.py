@@ -102,10 +102,7 @@ def sentences():
     """At the head of the page and on the front page."""
     ours, vep, fbo, mle = (lanes(*FILES)[each] for each in (OURS, ("vep", 1), ("fbo", 1), ("mle", 1)))
     head = [
-        f"the mean is {with_interval(student(ours['final_return']))} over the {len(ours['final_return'])} stored seeds",
-        f"from VEP's {with_interval(student(vep['final_return']))}",
-        f"it is {with_interval(student(ours['newest_return']))}, FBO's {with_interval(student(fbo['newest_return']))} "
-        f"and VEP's {with_interval(student(vep['newest_return']))}",
+        f"With our remedies it is {np.mean(ours['final_return']):.0f}, above FBO",
         f"Without it the mean is {np.mean(ours['newest_return']):.0f} and the minimum {min(ours['newest_return']):.0f}",
     ]
     remedy = f"On all stored seeds it gives {np.mean(ours['final_return']) - np.mean(ours['newest_return']):.0f}"
@@ -228,17 +225,16 @@ def test_what_the_window_alone_does():
     assert not missing(EVIDENCE, *window_rows())
 
 
-def clip_sentence():
+def clip_cells():
     shares = [
         100 * group_of("cartpole_further", *each)["metrics"]["clipped"]["mean"]
         for each in (("smooth-fbo", "drifting", 100), ("fbo",), ("vep",), ("mle",))
     ]
-    form = "on {:.0f} % of SmoothFBO's steps, {:.0f} % of FBO's, {:.0f} % of VEP's and {:.1f} % of MLE's"
-    return form.format(*shares)
+    return "| {:.0f} % | {:.0f} % | {:.0f} % | {:.1f} % |".format(*shares)
 
 
 def test_how_often_the_clip_acts():
-    assert not missing(EVIDENCE, clip_sentence())
+    assert not missing(EVIDENCE, clip_cells())
 
 
 def test_sentences():

@@ -232,7 +232,9 @@ def test_logarithms(rate, minibatch):
 def test_the_best_rates_of_logarithms():
     (claim,) = claims_of("regression_log", comparison="each at its best outer rate", minibatch="full", window=100)
     assert (claim["outer_rate"], claim["other_rate"]) == (3, 1)
-    assert not missing(PAGE, f"(FBO 1, w = 100 3) its objective is {of_value(claim['value'], 2)} of FBO's")
+    assert not missing(
+        PAGE, f"(1 for FBO, 3 for w = 100), the objective of w = 100 is {of_value(claim['value'], 2)} of FBO's"
+    )
 
 
 def final_row(final, minibatch):

@@ -13,7 +13,7 @@ from smoothfbo.errors import UsageError
 from smoothfbo.harness import commands, folders, registry, remote, runner
 from smoothfbo.harness.study import Entry, Report, Run
 from smoothfbo.harness.workers import cluster
-from smoothfbo.harness.workers.process import attempt
+from smoothfbo.harness.workers.process import run_attempt
 
 fsspec = pytest.importorskip("fsspec")
 PLACE = "memory://bucket/run"
@@ -90,7 +90,7 @@ def test_killed_with_its_machine_it_resumes_from_what_was_uploaded(memory, whole
                 return
             push(mirror, is_last=is_last)
 
-        patch.setattr(remote, "SETTLED", 0)
+        patch.setattr(remote, "CLOCK_TOLERANCE", 0)
         patch.setattr(remote, "PERIOD", 0.001)
         patch.setattr(remote.Mirror, "push", last)
         with pytest.raises(Kill):
@@ -161,7 +161,7 @@ class Ray:
 
 
 def test_workers_elsewhere_share_the_store_alone(memory, tmp_path, monkeypatch):
-    study = toy(with_sequel=True)
+    study = toy(with_second_stage=True)
     faults = {"000-000001": 1}
 
     class Worker:
@@ -171,7 +171,7 @@ def test_workers_elsewhere_share_the_store_alone(memory, tmp_path, monkeypatch):
         def ask(self, block):
             crashes = faults.pop(block, None)
             watch = stop_after(crashes) if crashes else lambda program, records: None
-            return attempt(lambda: runner.execute(study, Run(None, self.folder, "", print, watch, block=block)))
+            return run_attempt(lambda: runner.execute(study, Run(None, self.folder, "", print, watch, block=block)))
 
         def close(self):
             pass
@@ -189,7 +189,7 @@ def test_workers_elsewhere_share_the_store_alone(memory, tmp_path, monkeypatch):
         def open(self, folder):
             return nullcontext(cluster.ClusterTeam(Ray(), folder, mirror))
 
-    with mirror.kept_up():
+    with mirror.uploading():
         runner.execute(study, Run(study.config, here, "", lambda progress: None, workers=Workers()))
     assert not [name for name in names(memory) if name.startswith("progress")]
     plain = tmp_path / "plain"

@@ -213,11 +213,11 @@ def test_one_compilation_per_program():
     assert records["place"].shape == (3, 4)
 
 
-def test_a_sequel_follows_from_the_first_programs_and_dies_and_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+def test_a_second_stage_follows_from_the_first_programs_and_dies_and_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     """Four chunks each of a and b, then c: killed in b, before the choice, at the start of c, and within it."""
     monkeypatch.setattr(chunks, "CHECKPOINT_SHARE", np.inf)
     whole, shown = tmp_path / "whole", []
-    execute(toy(with_sequel=True), whole, on_progress=shown.append)
+    execute(toy(with_second_stage=True), whole, on_progress=shown.append)
     metrics = pd.read_parquet(whole / "metrics.parquet")
     assert list(metrics.groupby("method")["seed"].unique().map(list)) == [[1, 2, 3], [4], [4, 5]]  # 4 starts at 400
     assert {progress.total for progress in shown if progress.total} == {6 * 16}
@@ -227,20 +227,20 @@ def test_a_sequel_follows_from_the_first_programs_and_dies_and_goes_on_to_the_sa
     folder = tmp_path / "run"
     for number in (5, 4, 1, 2):  # chunks until the next kill, which loses the last one
         with pytest.raises(Kill):
-            execute(toy(with_sequel=True), folder, stop_after(number))
+            execute(toy(with_second_stage=True), folder, stop_after(number))
     assert (folder / "progress" / runner.CHOICE).exists()
-    execute(toy(with_sequel=True), folder)
+    execute(toy(with_second_stage=True), folder)
     same_results(folder, whole)
     assert not (folder / "progress").exists()
 
 
 def test_the_choice_is_made_once(tmp_path):
     """Whoever resumes takes it from the run's folder."""
-    study = toy(with_sequel=True)
+    study = toy(with_second_stage=True)
     with pytest.raises(Kill):
         execute(study, tmp_path, stop_after(9))
-    never = dataclasses.replace(study.sequel, choose=stop_after(1))
-    execute(dataclasses.replace(study, sequel=never), tmp_path)
+    never = dataclasses.replace(study.second_stage, choose=stop_after(1))
+    execute(dataclasses.replace(study, second_stage=never), tmp_path)
     assert set(pd.read_parquet(tmp_path / "metrics.parquet")["seed"]) == {1, 2, 3, 4, 5}
 
 

@@ -19,11 +19,11 @@ from smoothfbo.harness import folders, runner, store
 from smoothfbo.harness.page import Page, write_page
 from smoothfbo.harness.study import Run
 from smoothfbo.harness.workers import gpus, process
-from smoothfbo.harness.workers.base import Ended
+from smoothfbo.harness.workers.base import AttemptResult
 from smoothfbo.harness.workers.blocks import cut, size_for
 from smoothfbo.harness.workers.choice import choose
 from smoothfbo.harness.workers.driver import ATTEMPTS
-from smoothfbo.harness.workers.process import attempt
+from smoothfbo.harness.workers.process import run_attempt
 
 
 class Here:
@@ -44,7 +44,7 @@ class Here:
         return len(self.asked) - 1
 
     def wait(self, pending, seconds):
-        return [(pending[0], attempt(lambda: self._run(pending[0])))]
+        return [(pending[0], run_attempt(lambda: self._run(pending[0])))]
 
     def _run(self, index):
         block = self.asked[index]
@@ -120,8 +120,8 @@ def _die():
     raise Kill
 
 
-def test_workers_run_the_sequel_by_the_stored_choice(tmp_path):
-    study, shown = toy(with_sequel=True), []
+def test_workers_run_the_second_stage_by_the_stored_choice(tmp_path):
+    study, shown = toy(with_second_stage=True), []
     execute(study, tmp_path / "whole")
     workers = Here(dataclasses.replace(study, measure=_die))  # a worker measures nothing
     run(tmp_path / "run", workers, shown.append, study=study)
@@ -132,7 +132,7 @@ def test_workers_run_the_sequel_by_the_stored_choice(tmp_path):
 
 
 def test_nothing_is_chosen_while_a_first_block_is_missing(tmp_path):
-    study = toy(with_sequel=True)
+    study = toy(with_second_stage=True)
 
     def fault(block, number):
         if block == "001-000000":
@@ -237,8 +237,8 @@ def test_other_blocks_than_the_runs_are_refused(whole, tmp_path):
     run(tmp_path, Here(toy()))
     with pytest.raises(UsageError, match="holds a run in blocks of 2 lanes"):
         run(tmp_path, Here(toy(), block=3))
-    missing = attempt(lambda: runner.execute(toy(), Run(None, tmp_path, "", print, block="007-000000")))
-    assert missing == Ended(f"{tmp_path} has no block 007-000000 (is it of another version?)", True)
+    missing = run_attempt(lambda: runner.execute(toy(), Run(None, tmp_path, "", print, block="007-000000")))
+    assert missing == AttemptResult(f"{tmp_path} has no block 007-000000 (is it of another version?)", True)
 
 
 @pytest.mark.parametrize(
@@ -320,8 +320,8 @@ def test_local_processes_answer_die_and_are_started_again(tmp_path, monkeypatch)
         ended = {}
         while pending:
             ended |= {pending.pop(handle): how for handle, how in team.wait(list(pending), 1.0)}
-    assert ended["killed"] == ended["cut"] == Ended("its process was killed (SIGKILL)")
-    assert ended["broken"] == Ended("its process ended with status 1 (out of luck)")
+    assert ended["killed"] == ended["cut"] == AttemptResult("its process was killed (SIGKILL)")
+    assert ended["broken"] == AttemptResult("its process ended with status 1 (out of luck)")
     for block in ("one", "two", "three"):
         assert ended[block].error is None
         name, pid = ended[block].notes[0].split()

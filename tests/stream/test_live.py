@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from stream_rows import KeptTables
 
 from smoothfbo import cli
 from smoothfbo.errors import UsageError
@@ -50,21 +51,6 @@ def question(row):
     return row.rpartition(",")[0] + ","
 
 
-class Kept:
-    def __init__(self):
-        self.tables = []
-
-    def predictions(self, table):
-        self.tables.append(table.to_pandas())
-
-    def blocks(self, table):
-        """Not looked at."""
-
-    @property
-    def frame(self):
-        return pd.concat(self.tables, ignore_index=True)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     return tmp_path_factory.mktemp("live")
@@ -74,9 +60,9 @@ def place(tmp_path_factory):
 def of_file(place):
     """What a file with these rows gives."""
     (place / "whole.csv").write_text("\n".join([HEADER, *rows()]) + "\n")
-    sink = Kept()
+    sink = KeptTables()
     run_stream(StreamConfig(str(place / "whole.csv"), "y", **OPTIONS), sink)
-    return sink.frame
+    return sink.frame()
 
 
 def call(lines, *more):
@@ -159,9 +145,9 @@ def test_a_target_that_never_comes_is_lost_as_in_a_file(place):
     lines = [*data[:20], question(data[20]), question(data[21]), *data[22:30], question(data[30])]
     given, answers = answered(place, lines)
     (place / "lost.csv").write_text("\n".join([HEADER, *lines]) + "\n")
-    sink = Kept()
+    sink = KeptTables()
     results = run_stream(StreamConfig(str(place / "lost.csv"), "y", **OPTIONS), sink)
-    np.testing.assert_array_equal([answer["prediction"] for answer in given][1:], sink.frame["prediction"][1:])
+    np.testing.assert_array_equal([answer["prediction"] for answer in given][1:], sink.frame()["prediction"][1:])
     assert answers.session.rows == 30
     assert len(answers.waiting) == results.forecasts == 1
 
@@ -173,13 +159,13 @@ def test_bad_rows_are_left_out_counted_and_named(place, of_file, tmp_path):
     for place_of, line in bad.items():
         lines.insert(place_of, line)
     (tmp_path / "bad.csv").write_bytes("\n".join([HEADER, *lines, ""]).encode("latin-1"))
-    sink = Kept()
+    sink = KeptTables()
     results = run_stream(StreamConfig(str(tmp_path / "bad.csv"), "y", on_error="skip", **OPTIONS), sink)
     assert results.fault is None
     assert results.left_out == 6
     for number, text in zip((4, 11, 12, 41, 51, 56), results.left_out_first, strict=True):
         assert f"bad.csv, row {number}" in text
-    pd.testing.assert_frame_equal(sink.frame, of_file, check_exact=True)
+    pd.testing.assert_frame_equal(sink.frame(), of_file, check_exact=True)
 
 
 def test_rows_out_of_order_are_left_out(place, tmp_path):

@@ -54,7 +54,7 @@ def as_users_have_it():
 @pytest.fixture
 def no_processes(monkeypatch):
     """Trials of plug-ins in this process."""
-    monkeypatch.setattr(plugins, "trial", lambda task, limit: trials.perform(task))
+    monkeypatch.setattr(plugins, "trial", lambda task, limit: trials.run_task(task))
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +298,7 @@ def test_every_problem_has_every_kind_of_drift(problem):
 
     def truths(rounds):
         def truth(kind):
-            (changed,) = knobs.turned([problem], [f"drift={kind}", "period=40"])
+            (changed,) = knobs.with_knobs([problem], [f"drift={kind}", "period=40"])
             bed = changed.testbed(seed)
             if problem.name == "corruption":  # whose objective takes long to compile
                 return jax.vmap(lambda round: jnp.sum(bed.best(round) * 1.5 ** jnp.arange(5.0)))(rounds)
@@ -324,7 +324,7 @@ def test_every_problem_has_every_kind_of_drift(problem):
 
 def test_knobs_change_the_size_and_the_noise():
     for problem in PROBLEMS:
-        (changed,) = knobs.turned([problem], ["dimension=7", f"{problem.name}.noise=0.5"])
+        (changed,) = knobs.with_knobs([problem], ["dimension=7", f"{problem.name}.noise=0.5"])
         assert (changed.knobs["dimension"], changed.knobs["noise"]) == (7, 0.5)
         bed = jax.eval_shape(changed.testbed, jnp.uint32(0))
         assert problem.name == "corruption" or bed.noise.shape == ()
@@ -511,7 +511,7 @@ def test_a_method_that_gives_nothing_finite_fails():
         testbed.problem(), sf.Oracle(lambda outer, data, key: outer * jnp.nan), optax.sgd(rate)))  # fmt: skip
     cosine = next(problem for problem in PROBLEMS if problem.name == "cosine")
     with pytest.raises(UsageError, match="its hypergradient is not finite in any of the first 10 rounds"):
-        trials.play(method, cosine)
+        trials.run_rounds(method, cosine)
 
 
 def test_a_plug_in_that_never_ends_is_stopped():

@@ -10,6 +10,7 @@ import numpy as np
 from cartpole_reference import compiled, newest, whole_run
 
 from smoothfbo.environments.cartpole import CartPole
+from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import evaluation, report, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
@@ -99,7 +100,7 @@ def test_evaluations_judge_a_share_of_the_networks_so_far_and_the_newest():
     @partial(jax.jit, static_argnums=2)
     def judge(time, networks, vote=False):
         def one(numbers, networks):
-            source = cartpole.replay(config, find("vep"), numbers)
+            source = cartpole_loop.replay(config, find("vep"), numbers)
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(numbers.seed), 1), time)
             policy = evaluation.greedy(source.q, networks, jnp.ones(len(networks), bool), vote)
             return evaluation.evaluate(source.environment, policy, time, key, 2)

@@ -12,6 +12,7 @@ from probe import Probe
 
 import smoothfbo as sf
 from smoothfbo.errors import UsageError
+from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import evaluation, soft_q
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
@@ -32,12 +33,12 @@ def numbers(**changes):
         "window": jnp.asarray(10),
         "mix": 0.4,
     }
-    return cartpole.Numbers(**{**values, **changes})
+    return cartpole_loop.Numbers(**{**values, **changes})
 
 
 def test_rates_fall_linearly_to_their_last_share():
     source = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    algorithm = cartpole.learner(find("fbo"), source, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
+    algorithm = cartpole_loop.learner(find("fbo"), source, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.estimator.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
         with jax.numpy_dtype_promotion("standard"):
@@ -73,7 +74,9 @@ def test_every_method_solves_the_probe(method):
     rate = 0.1 if method.endswith("itd") else 1e-2
 
     def train(key):
-        algorithm = cartpole.learner(find(method), source, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1)
+        algorithm = cartpole_loop.learner(
+            find(method), source, numbers(inner_rate=rate), clip=1.0, capacity=10, rounds=1
+        )
         key_model, key_run = jax.random.split(key)
         outer = source.model.init(key_model)
         final, trace = sf.run(
@@ -148,8 +151,8 @@ def rounds_of(config, program, index, lane, rounds):
     pick = functools.partial(jax.tree.map, lambda leaf: leaf[index])
     numbers, state = pick(program.numbers), pick(lane.run)
     state = state._replace(source=state.source._replace(tally=jax.tree.map(jnp.zeros_like, state.source.tally)))
-    source = cartpole.replay(config, find(program.name), numbers)
-    algorithm = cartpole.learner(
+    source = cartpole_loop.replay(config, find(program.name), numbers)
+    algorithm = cartpole_loop.learner(
         find(program.name), source, numbers, clip=config.clip, capacity=max(config.window), rounds=config.steps
     )
     return sf.run(algorithm, source, rounds=rounds, state=state, record=lambda state, info: info)
@@ -214,14 +217,14 @@ def test_options_reach_what_they_are_for(longer):
     assert counts
     assert all((count == 3 * 120).all() for count in counts)
     one = jax.tree.map(lambda leaf: leaf[0], fbo.numbers)
-    source = cartpole.replay(replace(config, discount=0.8, model_leak=0.3), find("fbo"), one)
+    source = cartpole_loop.replay(replace(config, discount=0.8, model_leak=0.3), find("fbo"), one)
     assert source.discount == 0.8
     assert source.model.network.leak == 0.3
     np.testing.assert_allclose(source.largest_value, (1 + one.temperature * np.log(2)) / (1 - 0.8))
-    assert cartpole.replay(replace(config, bounded_values=False), find("fbo"), one).largest_value is None
-    plain = cartpole.replay(replace(config, critics=1, independent_final=True), find("fbo"), one)
+    assert cartpole_loop.replay(replace(config, bounded_values=False), find("fbo"), one).largest_value is None
+    plain = cartpole_loop.replay(replace(config, critics=1, independent_final=True), find("fbo"), one)
     assert (plain.q.critics, plain.independent_final) == (1, True)
-    inverses = {name: cartpole.estimator_of(find(name), Q, RATE).inverse for name in ("omd", "omd-cg")}
+    inverses = {name: cartpole_loop.estimator_of(find(name), Q, RATE).inverse for name in ("omd", "omd-cg")}
     assert isinstance(inverses["omd"], sf.IdentityInverse)
     assert isinstance(inverses["omd-cg"], sf.ConjugateGradient)
 
@@ -260,7 +263,7 @@ def test_the_papers_algorithm_runs_with_one_network_and_batches_of_its_own():
 @pytest.mark.parametrize(("clip", "size"), [(0.5, 0.5), (0.0, 50.0), (100.0, 50.0)])
 def test_gradients_are_clipped_before_adam(clip, size):
     source = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
-    optimiser = cartpole.learner(find("fbo"), source, numbers(), clip=clip, capacity=10, rounds=10).optimiser
+    optimiser = cartpole_loop.learner(find("fbo"), source, numbers(), clip=clip, capacity=10, rounds=10).optimiser
     gradient = jnp.array([30.0, 40.0])
     with jax.numpy_dtype_promotion("standard"):
         _, state = optimiser.update(gradient, optimiser.init(gradient), gradient)
@@ -304,7 +307,7 @@ def test_seeds_differ_in_every_random_choice():
         random_steps=30, batch=8, capacity=60, q_hidden=(4,), steps=40, evaluate_every=20, window=(1,)
     )
     lane = jax.tree.map(lambda leaf: np.asarray(leaf)[0], program.numbers)
-    source = cartpole.replay(config, find("fbo"), lane)
+    source = cartpole_loop.replay(config, find("fbo"), lane)
 
     @jax.jit
     def observations(key):

@@ -24,7 +24,7 @@ from cartpole_reference import (
 )
 
 import smoothfbo as sf
-from smoothfbo.studies.cartpole import program as cartpole
+from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import soft_q
 from smoothfbo.studies.cartpole.methods import find
 
@@ -68,7 +68,7 @@ def test_fused_passes_and_gradients_are_the_plain_ones(sizes, leak):
 def test_networks_that_are_differentiated_twice_are_not_fused():
     for name, is_fused in (("fbo", True), ("vep", True), ("omd", False), ("omd-cg", False), ("itd", False)):
         q = soft_q.QNetworks(*SIZES, (3,), critics=1, fused=True)
-        estimator = cartpole.estimator_of(find(name), q, 0.1)
+        estimator = cartpole_loop.estimator_of(find(name), q, 0.1)
         assert estimator.inner.make.apply.network == soft_q.Perceptron((SIZES[0], 3, SIZES[1]), fused=is_fused)
 
 
@@ -214,7 +214,7 @@ def test_unrolling_differentiates_through_the_inner_step():
 
 
 def test_values_stay_in_the_range_that_rewards_allow():
-    largest = cartpole.largest_value(0.99, 0.1, 2)
+    largest = cartpole_loop.largest_value(0.99, 0.1, 2)
     # A reward of 1 for ever, and the entropy of two equal actions: the soft value solves v = 1 + γv + α log 2.
     np.testing.assert_allclose(largest, 1 + 0.99 * largest + 0.1 * np.log(2), rtol=1e-12)
     values = jnp.asarray([-3.0, 0.5, 1e6])

@@ -162,15 +162,17 @@ def test_trials_are_as_many_for_each_method_whatever_varies():
         methods=("fbo", "smooth-fbo"), environment=("drifting",), seeds=1,
         vary=("final_rate", "window"), final_rate=(0.5, 0.0), window=(10, 20), trials=4, settings="tuned",
     )  # fmt: skip
-    plain, smooth = cartpole.programs(config, settings_files.tried(config, settings))
+    plain, smooth = cartpole.programs(config, settings_files.settings_to_try(config, settings))
     assert len(plain.lanes) == len(smooth.lanes) == config.trials
     assert {(lane["inner_rate"], lane["final_rate"]) for lane in plain.lanes} == {
         (rate, final) for rate in (1e-1, 1e-2) for final in (0.5, 0.0)
     }
     assert {(lane["inner_rate"], lane["window"]) for lane in smooth.lanes} == {(1e-1, 10), (1e-1, 20)}
-    best = settings_files.tried(CartPoleConfig(), settings)
+    best = settings_files.settings_to_try(CartPoleConfig(), settings)
     assert best == {method: known[:1] for method, known in settings.items()}
-    several = settings_files.tried(CartPoleConfig(vary=("window",), window=(10,), trials=9, settings="tuned"), settings)
+    several = settings_files.settings_to_try(
+        CartPoleConfig(vary=("window",), window=(10,), trials=9, settings="tuned"), settings
+    )
     assert [each["inner_rate"] for each in several["smooth-fbo"]] == [1e-1, 1e-2]  # those of two windows are one now
 
 

@@ -498,7 +498,7 @@ def test_each_method_may_have_its_own_mini_batches(monkeypatch):
         SMALL, **same, minibatch=("batch", "full"), sweep_rates=(3.0, 9.0), sweep_regimes=("default",)
     )
     claims = regression_claims.judge_claims(config, pd.concat(rows, ignore_index=True))
-    (claim,) = [each for each in claims if each["comparison"] == regression_claims.BEST_USE]
+    (claim,) = [each for each in claims if each["comparison"] == regression_claims.BEST_RATE_AND_BATCHES]
     np.testing.assert_allclose(claim["value"]["mean"], 0.5, rtol=0.02)
     assert (claim["verdict"], claim["minibatch"], claim["weights"]) == ("holds", "tuned", "per-lag")
     assert (claim["own_minibatch"], claim["other_minibatch"], claim["window"]) == ("batch", "full", 10)

@@ -99,13 +99,13 @@ def run(
 ) -> int:
     """Run or resume, with a progress bar, and show what came out; returns the exit status."""
     console = screen.make_console()
-    with remote.opened(place) as (folder, mirror):
+    with remote.working_folder(place) as (folder, mirror):
         chosen = choose(workers or folders.stored_workers(folder), block, mirror)
         screen.start_jax(cpu_only=entry.cpu_only, side_by_side=entry.side_by_side(config), is_driver=chosen is not None)
         if mirror is not None:
             mirror.pull_progress(with_checkpoints=not isinstance(chosen, ClusterWorkers))
         was_complete = folders.is_complete(folder)
-        with nullcontext() if mirror is None else mirror.kept_up():
+        with nullcontext() if mirror is None else mirror.uploading():
             try:
                 with (
                     screen.warnings_as_lines(),
@@ -166,7 +166,7 @@ class Resume:
     """For a run that was begun with workers: other workers, with which it resumes."""
 
     def run(self, entries: dict[str, Entry]) -> int:
-        with remote.opened(self.folder) as (folder, _):
+        with remote.working_folder(self.folder) as (folder, _):
             stored = folders.read_description(folder, tuple(entries))
             was_watched = (folder / "tensorboard").exists()
         entry = entries[stored["experiment"]]
@@ -196,7 +196,7 @@ class Report:
             raise UsageError("report needs the folder of a run, or several.")
         with ExitStack() as stack:
             places = dict.fromkeys(self.folders)
-            here = {place: stack.enter_context(remote.opened(place)) for place in places}
+            here = {place: stack.enter_context(remote.working_folder(place)) for place in places}
             names = {folders.read_description(folder, tuple(entries))["experiment"] for folder, _ in here.values()}
             for place, (folder, _) in here.items():
                 if not folders.is_finished(folder):
@@ -204,10 +204,10 @@ class Report:
             if len(names) > 1:
                 raise UsageError(f"only runs of one command can be compared, got {', '.join(sorted(names))}.")
             report = entries[names.pop()].report()
-            if len(here) > 1 and report.together is not None:
-                here = here | {self.out: stack.enter_context(remote.opened(self.out))}
+            if len(here) > 1 and report.combine is not None:
+                here = here | {self.out: stack.enter_context(remote.working_folder(self.out))}
                 runs = tuple(here[place][0] for place in places)
-                pages = {self.out: report.together(runs, here[self.out][0])}
+                pages = {self.out: report.combine(runs, here[self.out][0])}
             else:
                 for folder, _ in here.values() if report.refresh is not None else ():
                     report.refresh(folder)  # pyright: ignore[reportOptionalCall]

@@ -114,7 +114,7 @@ def write_summary(folder: Path, files: dict[str, Any]) -> None:
 
 
 @contextmanager
-def alone(folder: Path, wait: float = 0) -> Iterator[None]:
+def exclusive(folder: Path, wait: float = 0) -> Iterator[None]:
     """One process at a time in a folder; others wait so many seconds for it."""
     with locked(store.prepare(folder) / "lock", str(folder.parent), wait):
         yield

@@ -29,7 +29,7 @@ from smoothfbo.harness.store import partial_path, reason
 
 PERIOD = 2.0  # seconds between uploads
 SHARE = 0.2  # of the time, at most, goes into uploads, and into looking what others have uploaded
-SETTLED = 10**8  # nanoseconds: more than the clocks of files are late
+CLOCK_TOLERANCE = 10**8  # nanoseconds: more than the clocks of files are late
 STOP = "progress/stop"  # see workers.driver
 LOCAL = ("lock", ".partial-")  # names that begin like this stay here
 
@@ -51,7 +51,7 @@ class Mirror:
 
     def pull(self, wanted: Callable[[str], bool] = lambda name: True, under: str = "") -> None:  # noqa: ARG005
         """Fetch the wanted files that are not here yet. Names are relative to the folder."""
-        with self._lock, _one_sentence(self.address, "read"):
+        with self._lock, _errors_in_one_sentence(self.address, "read"):
             self._store.invalidate_cache()
             for path in self._store.find(f"{self._root}/{under}".rstrip("/")):
                 name = str(path)[len(self._root) :].lstrip("/")
@@ -83,8 +83,8 @@ class Mirror:
 
     def push(self, *, is_last: bool = False) -> None:
         """Upload what is new, the oldest first; then delete there what was deleted here. The last time all is new."""
-        with self._lock, _one_sentence(self.address, "written"):
-            here, is_whole = self._files(time.time_ns() + (1 if is_last else -1) * SETTLED), True
+        with self._lock, _errors_in_one_sentence(self.address, "written"):
+            here, is_whole = self._files(time.time_ns() + (1 if is_last else -1) * CLOCK_TOLERANCE), True
             for name in sorted(here, key=lambda name: here[name][1]):
                 if self._uploaded.get(name) == here[name]:
                     continue
@@ -115,7 +115,7 @@ class Mirror:
         return found
 
     @contextmanager
-    def kept_up(self, also: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def uploading(self, also: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Upload now and then, by a thread; at the end once more, whatever the end is."""
         ended = threading.Event()
 
@@ -141,7 +141,7 @@ class Mirror:
 
 
 @contextmanager
-def opened(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
+def working_folder(place: str | Path) -> Iterator[tuple[Path, Mirror | None]]:
     """The folder to work in: the place itself or, of an address, a local one with the files of its run.
 
     What is in `progress` is left to whoever needs it. Errors name the address.
@@ -172,7 +172,7 @@ def block_folder(address: str, block: str) -> Iterator[Path]:
         mirror = Mirror(address, Path(name))
         for part in ("config.json", "progress/choice.json", STOP, f"progress/{block}"):
             mirror.pull(under=part)
-        with mirror.kept_up(also=lambda: mirror.pull(under=STOP)):
+        with mirror.uploading(also=lambda: mirror.pull(under=STOP)):
             yield Path(name)
 
 
@@ -194,7 +194,7 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _one_sentence(address: str, what: str) -> Iterator[None]:
+def _errors_in_one_sentence(address: str, what: str) -> Iterator[None]:
     try:
         yield
     except UsageError:

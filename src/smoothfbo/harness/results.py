@@ -58,12 +58,12 @@ def joined(blocks: Sequence[Block], work: Path, missing: Mapping[str, str]) -> I
             continue
         records = [chunks.read_records(block.program, work / block.name) for block in parts]
         yield (
-            _together([block.program for block in parts]),
+            _joined_program([block.program for block in parts]),
             {name: np.concatenate([part[name] for part in records]) for name in records[0]},
         )
 
 
-def _together(programs: Sequence[Program]) -> Program:
+def _joined_program(programs: Sequence[Program]) -> Program:
     """One program from its parts."""
     if len(programs) == 1:
         return programs[0]

@@ -16,7 +16,7 @@ from smoothfbo.harness.workers.base import Team
 from smoothfbo.harness.workers.blocks import Block, cut, size_for
 from smoothfbo.harness.workers.driver import ORPHAN_SECONDS, StopFile, run_blocks
 
-CHOICE = "choice.json"  # in `progress`: what the first programs decided for the sequel
+CHOICE = "choice.json"  # in `progress`: what the first programs decided for the second stage
 
 
 def execute(study: Study, run: Run) -> None:
@@ -36,7 +36,7 @@ def execute(study: Study, run: Run) -> None:
         if folders.is_complete(run.folder):
             shutil.rmtree(work, ignore_errors=True)  # a kill may have left it
             return
-        with folders.alone(work), precision:
+        with folders.exclusive(work), precision:
             blocks, missing = _run_all(study, size, run, work, team)
             total = _lane_rounds(blocks)
             run.on_progress(Progress("measuring", total, total, "rounds", compiling=True))
@@ -80,10 +80,10 @@ def _block_size(study: Study, run: Run, team: Team | None) -> int | None:
 def _run_all(
     study: Study, size: int | None, run: Run, work: Path, team: Team | None
 ) -> tuple[list[Block], dict[str, str]]:
-    """The study's programs, and then those of its sequel. Returns all blocks, and those that are missing, and why."""
+    """The programs of both stages. Returns all blocks, and those that are missing, and why."""
     first = cut(study.programs, size)
     done = _lane_rounds(first)
-    total = done + (0 if study.sequel is None else study.sequel.rounds)
+    total = done + (0 if study.second_stage is None else study.second_stage.rounds)
 
     def stage(blocks: list[Block], before: int) -> dict[str, str]:
         if team is None:
@@ -91,21 +91,21 @@ def _run_all(
         return _run_elsewhere(blocks, run, work, team, before, total)
 
     missing = stage(first, 0)
-    if study.sequel is None or missing:  # nothing can be chosen yet; the next attempt will
+    if study.second_stage is None or missing:  # nothing can be chosen yet; the next attempt will
         return first, missing
     if not (work / CHOICE).exists():
         run.on_progress(Progress("choosing", done, total, "rounds", compiling=True))
         tables = results.tables_of(results.measured(study, run.folder, first))
-        store.write_json(work / CHOICE, study.sequel.choose(tables))
-    second = _second(study, size, work)
+        store.write_json(work / CHOICE, study.second_stage.choose(tables))
+    second = _second_stage(study, size, work)
     return [*first, *second], stage(second, done)
 
 
-def _second(study: Study, size: int | None, work: Path) -> list[Block]:
-    """The blocks of the sequel, once its choice is made."""
-    if study.sequel is None or not (work / CHOICE).exists():
+def _second_stage(study: Study, size: int | None, work: Path) -> list[Block]:
+    """The blocks of the second stage, once its choice is made."""
+    if study.second_stage is None or not (work / CHOICE).exists():
         return []
-    return cut(study.sequel.programs(store.read_json(work / CHOICE)), size, len(study.programs))
+    return cut(study.second_stage.programs(store.read_json(work / CHOICE)), size, len(study.programs))
 
 
 def _lane_rounds(blocks: Sequence[Block]) -> int:
@@ -149,12 +149,12 @@ def _run_elsewhere(
 def _run_block(study: Study, run: Run, name: str, work: Path) -> None:
     """One block, as a worker runs it."""
     size = folders.stored_block_size(run.folder)
-    blocks = {block.name: block for block in (*cut(study.programs, size), *_second(study, size, work))}
+    blocks = {block.name: block for block in (*cut(study.programs, size), *_second_stage(study, size, work))}
     if name not in blocks:
         raise UsageError(f"{run.folder} has no block {name} (is it of another version?).")
     block, place, stop = blocks[name], work / name, StopFile(work)
     if stop.is_requested:
         raise Stopped
-    with folders.alone(place, ORPHAN_SECONDS):
+    with folders.exclusive(place, ORPHAN_SECONDS):
         chunks.claim_place(place, block.program)
         chunks.run_program(block.program, place, run, 0, _lane_rounds([block]), stop)

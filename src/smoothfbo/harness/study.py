@@ -68,7 +68,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sequel:
+class SecondStage:
     """Programs that depend on what the first ones of a study have achieved, and run after them.
 
     - `choose`: `tables of the first programs -> choice`, ready for JSON. It is stored with the run, so that whoever
@@ -89,7 +89,7 @@ class Study:
     - `name`: as on the command line; `config`: its complete configuration, a dataclass.
     - `measure`: `(program, records) -> Measured`; the records of a program have axes (lane, row, …).
     - `summarise`: `tables -> {file: content}`, of all programs together, ready for JSON; one of the files is "summary".
-    - `sequel`: more programs, which follow from the results of the first; all are measured and summarised together.
+    - `second_stage`: more programs, chosen by the results of the first; all are measured and summarised together.
     - `inputs`: what was read from elsewhere; stored with the run, so that it can resume without it.
     - `double`: whether its programs run in float64.
     """
@@ -99,7 +99,7 @@ class Study:
     programs: list[Program]
     measure: Callable[[Program, dict[str, np.ndarray]], Measured]
     summarise: Callable[[Mapping[str, Any]], dict[str, Any]]
-    sequel: Sequel | None = None
+    second_stage: SecondStage | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     double: bool = False
 
@@ -146,14 +146,14 @@ class Report:
     - `build` draws all figures and the page, and returns the page; `as_text` is what the command prints.
     - `outcome`: how the command ends.
     - `refresh`: brings the stored summary up to this version's before `smoothfbo report` draws it.
-    - `together`: several runs on one page, in a folder of its own; None draws each run by itself.
+    - `combine`: puts several runs on one page, in a folder of its own; None draws each run by itself.
     """
 
     build: Callable[[Path], Path]
     as_text: Callable[[Path], list[Any]]
     outcome: Callable[[Path], Outcome] = lambda folder: Outcome()  # noqa: ARG005
     refresh: Callable[[Path], None] | None = None
-    together: Callable[[tuple[Path, ...], Path], Path] | None = None
+    combine: Callable[[tuple[Path, ...], Path], Path] | None = None
 
 
 @dataclass(frozen=True)

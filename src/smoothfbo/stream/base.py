@@ -11,7 +11,7 @@ import numpy as np
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.frames import FrameEncoder, as_frame, check_columns, is_missing
-from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.options import LearnerOptions
 from smoothfbo.stream.reading.faults import LARGEST
@@ -75,11 +75,11 @@ class StreamEstimator(BaseEstimator, ABC):
     # scikit-learn's convention
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, those that a constructor hands on as well."""
+        """The parameters by name, with those that a subclass passes to this constructor."""
         return super().get_params(deep) | self._options()
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Start anew and go through the rows in their order, which is taken as the order of time."""
+        """Forget what was learnt, and learn the rows in their order, which is taken as the order of time."""
         self._forget()
         return self.partial_fit(X, y, sample_weight=sample_weight)
 
@@ -88,7 +88,7 @@ class StreamEstimator(BaseEstimator, ABC):
             delattr(self, name)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
-        """Go on with further rows. `classes` may name classes that come later; others are added as they appear.
+        """Learn further rows. `classes` may name classes that come later; others are added as they appear.
 
         `sample_weight` is how much each row counts in the fit and in the loss that tunes its memory. The target of a
         row with weight 0 enters nothing. Random features, products, bands and the mixture of experts count every other

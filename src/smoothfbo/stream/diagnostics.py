@@ -173,7 +173,7 @@ def residual_parts(found: Diagnostics, target: str) -> Iterator[Part]:
 
 
 def reliability_parts(found: Diagnostics) -> Iterator[Part]:
-    """Do classes that are said with 70 % come true in 70 % of the rows?"""
+    """Do classes that are predicted with 70 % occur in 70 % of the rows?"""
     said, right, count = found.bins
     used = count > 0
     if not used.any():

@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothfbo.stream.base import StreamEstimator
 from smoothfbo.stream.frames import is_missing
-from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading.faults import LARGEST
 from smoothfbo.stream.scikit import ClassifierMixin, RegressorMixin

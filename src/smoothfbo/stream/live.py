@@ -143,7 +143,7 @@ class Printer:
         self._writer.writerows(rows)
 
     def blocks(self, table: pa.Table) -> None:
-        """Nobody asked for them."""
+        """Not printed."""
 
     def flush(self) -> None:
         self._file.flush()

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from smoothfbo.stream.learner.changes import effective_memories
-from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading import Encoder
 from smoothfbo.stream.rows import Rows
@@ -39,7 +39,7 @@ def band_columns(bands: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def probabilities(target: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
-    """Of the class that is predicted, and of the one that came; 0 for a class that nobody knew."""
+    """Of the class that is predicted, and of the one that came; 0 for a class that was not known."""
     truth, width = np.where(np.isnan(target), 0, target).astype(int), scores.shape[1]
     share = scores[np.arange(len(target)), np.minimum(truth, width - 1)]
     share = np.where(np.isnan(target), np.nan, np.where(truth >= width, 0, share))

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Rows(NamedTuple):
     """Encoded rows: NumPy arrays outside of the compiled program, JAX arrays (in blocks) inside it.
@@ -14,3 +16,18 @@ class Rows(NamedTuple):
     features: Any
     target: Any
     previous: Any
+
+
+def join(one: Rows, other: Rows) -> Rows:
+    return Rows(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
+
+
+def cut(rows: Rows, start: int, stop: int | None) -> Rows:
+    return Rows(*(column[start:stop] for column in rows))
+
+
+def padded(column: np.ndarray, rows: int) -> np.ndarray:
+    """The column with rows of zeros behind it, `rows` in all."""
+    filled = np.zeros((rows, *column.shape[1:]))
+    filled[: len(column)] = column
+    return filled

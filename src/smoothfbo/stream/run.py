@@ -61,7 +61,7 @@ def execute(run: Run) -> None:
         notes = tuple(map(with_flags, progress.notes))
         run.on_progress(Progress(_line(progress), progress.rows, None, "rows", notes=notes))
 
-    with folders.alone(folder / "progress"), Interruption() as interruption, StreamFolder(folder) as sink:
+    with folders.exclusive(folder / "progress"), Interruption() as interruption, StreamFolder(folder) as sink:
         pieces = interruption.watch(opened.pieces())
         # After `save_last` everything can be done again, as it is, by a run that resumes its snapshot.
         results = how.process_pieces(opened.session, pieces, sink, on_progress, save if is_file else None, save_last)

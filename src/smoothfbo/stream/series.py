@@ -10,7 +10,8 @@ import numpy as np
 
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.coefficients import LinearFit
-from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import fill_forward

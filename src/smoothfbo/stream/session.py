@@ -10,7 +10,8 @@ from smoothfbo.errors import UsageError
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.changes import ChangeDetector
-from smoothfbo.stream.learner.learner import Learner, Outcome
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import LEVELS, Specification, blocks_until_known
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.faults import LeftOut
@@ -20,7 +21,7 @@ from smoothfbo.stream.rows import Rows
 
 FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is named
 # What may differ between a run and the one that continues it.
-FREE = ("data", "sort", "missing", "state", "live", "save_every", "predict_only", "on_error")
+MAY_DIFFER = ("data", "sort", "missing", "state", "live", "save_every", "predict_only", "on_error")
 
 
 class Session:
@@ -159,7 +160,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
 
 
 def reopen_table(config: StreamConfig, content: dict[str, Any], path: Path) -> OpenTable:
-    """The table with the next rows, read as the ones before; `content` is what `how_learnt` said of these."""
+    """The table with the next rows, read as the ones before; `content` is what `options_and_schema` said of these."""
     now, before = _options(config.for_task(content["schema"]["is_classification"])), content["options"]
     for name, value in now.items():
         if before[name] != value:
@@ -172,13 +173,13 @@ def reopen_table(config: StreamConfig, content: dict[str, Any], path: Path) -> O
     return open_configured(config, Schema(columns, **rest))
 
 
-def how_learnt(config: StreamConfig, schema: Schema) -> dict[str, Any]:
+def options_and_schema(config: StreamConfig, schema: Schema) -> dict[str, Any]:
     """Options and columns, as JSON can hold them."""
     return {"options": _options(config), "schema": dataclasses.asdict(schema)}
 
 
 def save_session(session: Session, path: Path) -> None:
-    content = how_learnt(session.config, session.schema) | {
+    content = options_and_schema(session.config, session.schema) | {
         "encoder": session.encoder.state(),
         "detector": session.detector.state(),
         "squared": session.squared.tolist(),
@@ -199,7 +200,7 @@ def save_session(session: Session, path: Path) -> None:
 
 def _options(config: StreamConfig) -> dict[str, Any]:
     values = dataclasses.asdict(config)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in FREE}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in MAY_DIFFER}
 
 
 def open_configured(config: StreamConfig, schema: Schema | None = None) -> OpenTable:

@@ -76,9 +76,9 @@ class DriftingCosine(AbstractTestbed):
         coordinates = jnp.arange(self.dimension, dtype=jnp.result_type(float))
         direction = jnp.where(coordinates % 2 == 0, 1.0, -1.0)
         to_and_fro = jnp.where(round % 2 == 0, self.wobble, -self.wobble)
-        return coordinates + direction * self._way(round) + to_and_fro
+        return coordinates + direction * self._distance(round) + to_and_fro
 
-    def _way(self, round: Int[Array, ""]) -> Float[Array, ""]:
+    def _distance(self, round: Int[Array, ""]) -> Float[Array, ""]:
         return travelled(round, self.speed, self.slowing) if self.drift is None else 2 * np.pi * self.drift(round)
 
     def objective(self, round: Int[Array, ""], outer: Float[Array, " d"]) -> Float[Array, ""]:

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from stream_rows import KeptTables, as_rows
 
 from smoothfbo import cli
 from smoothfbo.algebra import where_needed
 from smoothfbo.errors import UsageError
 from smoothfbo.harness.study import Run
-from smoothfbo.harness.workers.process import attempt
+from smoothfbo.harness.workers.process import run_attempt
 from smoothfbo.stream import folder as stream_folder
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.groups import pipeline
@@ -44,7 +45,7 @@ def mixed_rows(lengths, seed=0):
     for number, length in enumerate(lengths):
         x = random.normal(size=(length, 3)) * 10.0 ** (number % 3)
         y = x @ random.normal(size=3) + random.normal(size=length)
-        alone.append(Rows(x, y, np.concatenate([[np.nan], y])[:length]))
+        alone.append(as_rows(x, y))
     series = random.permutation(np.repeat(np.arange(len(lengths)), lengths))
     mixed = Rows(*(np.empty((len(series), *column.shape[1:])) for column in alone[0]))
     for number, rows in enumerate(alone):
@@ -117,22 +118,6 @@ def frame_of(series, rows, seed=0):
     return frame.iloc[random.permutation(len(frame))].sort_values("hour", kind="stable", ignore_index=True)
 
 
-class Kept:
-    """A sink that keeps everything."""
-
-    def __init__(self):
-        self.tables = {"predictions": [], "blocks": []}
-
-    def predictions(self, table):
-        self.tables["predictions"].append(table.to_pandas())
-
-    def blocks(self, table):
-        self.tables["blocks"].append(table.to_pandas())
-
-    def frame(self, name="predictions"):
-        return pd.concat(self.tables[name], ignore_index=True)
-
-
 def config(path, **options):
     return StreamConfig(str(path), "y", **{**OPTIONS, "time": "hour", **options})
 
@@ -145,7 +130,7 @@ def test_a_series_in_a_table_of_many_is_what_it_is_in_a_table_of_its_own(tmp_pat
     frame.to_csv(tmp_path / "all.csv", index=False)
     monkeypatch.setattr(pipeline, "PIECE", 50)
     monkeypatch.setattr(pipeline, "FIRST_PIECE", 20)
-    sink = Kept()
+    sink = KeptTables()
     results, session = pipeline.run_series(config(tmp_path / "all.csv", by=("shop", "item")), sink)
     predictions, blocks = sink.frame(), sink.frame("blocks")
     assert results.fault is None
@@ -156,7 +141,7 @@ def test_a_series_in_a_table_of_many_is_what_it_is_in_a_table_of_its_own(tmp_pat
     errors, covered = [], []
     for shop, part in frame.groupby("shop"):
         part.drop(columns=["shop", "item"]).to_csv(tmp_path / "one.csv", index=False)
-        alone = Kept()
+        alone = KeptTables()
         one = run_stream(config(tmp_path / "one.csv"), alone)
         here = predictions[predictions["shop"] == shop]
         for name in ("prediction", "low_95", "high_50"):
@@ -256,7 +241,7 @@ class Here:
     def wait(self, pending, seconds):
         block = self.asked[pending[0]]
         run = Run(self.configuration, self.folder, "", lambda progress: None, block=block)
-        return [(pending[0], attempt(lambda: execute(run)))]
+        return [(pending[0], run_attempt(lambda: execute(run)))]
 
 
 def test_shares_of_the_series_come_to_what_all_of_them_come_to(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import stream_reference as reference
+from stream_rows import KeptTables
 
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner.files import load, save
@@ -28,17 +29,6 @@ SPEC = Specification(
 OF_SPEC = {"horizon": HORIZON, "lags": 1, "extra_lags": (20,)}
 
 
-class Kept:
-    def __init__(self):
-        self.tables = []
-
-    def predictions(self, table):
-        self.tables.append(table.to_pandas())
-
-    def blocks(self, table):
-        """Not looked at."""
-
-
 def table(seed=0):
     random = np.random.default_rng(seed)
     x = random.normal(size=(ROWS, 2))
@@ -51,14 +41,14 @@ def predictions(frame, folder, entry="file", **options):
     (folder / "table.csv").write_text(text)
     config = {"block": 8, "rates": 4, "windows": (2, 3), "smoothing": 3, "lags": 2, "task": "regression", **options}
     data = str(folder / "table.csv") if entry == "file" else "-"
-    sink, before = Kept(), sys.stdin
+    sink, before = KeptTables(), sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     try:
         results = run_stream(StreamConfig(data, "y", **config), sink)
     finally:
         sys.stdin = before
     assert results.fault is None
-    return pd.concat(sink.tables, ignore_index=True).drop(columns=["target", "probability_of_target"], errors="ignore")
+    return sink.frame().drop(columns=["target", "probability_of_target"], errors="ignore")
 
 
 def changed_after(frame, last_known):

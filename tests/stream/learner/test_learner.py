@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import stream_reference as reference
+from stream_rows import KeptTables, as_rows
 
 from smoothfbo.errors import UsageError
 from smoothfbo.functions import Linear
@@ -41,26 +42,6 @@ def drifting(rows, seed=0, features=3, scale=1.0, noise=0.3):
     return x, y
 
 
-def as_rows(x, y):
-    return Rows(x, y, np.concatenate([[np.nan], y[:-1]]))
-
-
-class Kept:
-    """A sink that keeps everything, for tests."""
-
-    def __init__(self):
-        self.tables = {"predictions": [], "blocks": []}
-
-    def predictions(self, table):
-        self.tables["predictions"].append(table.to_pandas())
-
-    def blocks(self, table):
-        self.tables["blocks"].append(table.to_pandas())
-
-    def frame(self, name="predictions"):
-        return pd.concat(self.tables[name], ignore_index=True)
-
-
 def small_config(path, target="y", **options):
     options = {"block": 8, "rates": 4, "windows": (2, 3), "smoothing": 3, "lags": 1, **options}
     return StreamConfig(str(path), target, **options)
@@ -69,7 +50,7 @@ def small_config(path, target="y", **options):
 def run_frame(frame, folder, **options):
     path = folder / "table.csv"
     frame.to_csv(path, index=False)
-    sink = Kept()
+    sink = KeptTables()
     return run_stream(small_config(path, **options), sink), sink
 
 
@@ -260,7 +241,7 @@ def test_a_saved_state_goes_on_as_if_not_interrupted(tmp_path, cut):
 def run_stream_part(frame, folder, state, **options):
     path = folder / "part.csv"
     frame.to_csv(path, index=False)
-    sink = Kept()
+    sink = KeptTables()
     return run_stream(small_config(path, **options), sink, state=state), sink
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import stream_reference as reference
+from stream_rows import as_rows
 
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.rolling import rolling_blocks
@@ -28,7 +29,7 @@ def stream(seed=0):
 
 
 def process(x, y, spec=SPEC):
-    return Learner(spec).process(Rows(x, y, np.concatenate([[np.nan], y[:-1]])))
+    return Learner(spec).process(as_rows(x, y))
 
 
 def excess(outcome, y, start, stop=ROWS, method="smoothfbo"):
@@ -121,7 +122,7 @@ def test_a_table_that_behaves_is_left_as_it_is():
         x = np.stack([column, mark], axis=1)
         y = x @ [1.0, 3.0] + 0.1 * random.normal(size=ROWS)
         learner = Learner(SPEC)
-        learner.process(Rows(x, y, np.concatenate([[np.nan], y[:-1]])))
+        learner.process(as_rows(x, y))
         units = learner.state.units
         np.testing.assert_array_equal(units.factor, 1)
         np.testing.assert_array_equal(units.shift, 0)
@@ -171,7 +172,7 @@ def test_units_survive_a_file_and_any_portions(tmp_path):
 
     x, y = stream()
     thousandfold(x, y)
-    rows = Rows(x, y, np.concatenate([[np.nan], y[:-1]]))
+    rows = as_rows(x, y)
     whole, learner = Learner(SPEC).process(rows), Learner(SPEC)
     cut = EVENT + 100  # while it is odd
     one = learner.process(Rows(*(column[:cut] for column in rows)))

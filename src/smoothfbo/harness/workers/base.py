@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 
-class Ended(NamedTuple):
+class AttemptResult(NamedTuple):
     """How a worker's attempt at a block ended."""
 
     error: str | None = None  # None: all its records are written
@@ -26,7 +26,7 @@ class Team(Protocol):
         """Have the block of this name run as soon as a worker is free; returns what stands for it in `wait`."""
         ...
 
-    def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, Ended]]:
+    def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, AttemptResult]]:
         """Those that have ended, after so many seconds at most."""
         ...
 

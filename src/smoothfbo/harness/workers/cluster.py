@@ -12,7 +12,7 @@ from typing import Any
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import remote, store
 from smoothfbo.harness.workers import gpus
-from smoothfbo.harness.workers.base import Ended
+from smoothfbo.harness.workers.base import AttemptResult
 from smoothfbo.harness.workers.process import Worker
 
 BLOCKS_PER_GPU = (
@@ -21,12 +21,14 @@ BLOCKS_PER_GPU = (
 BLOCKS_PER_CORE = 2  # so that a core that is done early has something left to do
 
 
-def run_block(folder: str, block: str, shared: int) -> Ended:
+def run_block(folder: str, block: str, shared: int) -> AttemptResult:
     """On some node: a process for the block, which ends when this one does. `shared`: blocks on its GPU, if any."""
     with remote.block_folder(folder, block) if remote.is_address(folder) else nullcontext(Path(folder)) as place:
         if not (place / "config.json").exists():
             node = socket.gethostname()
-            return Ended(f"{folder} is not there on node {node}; `out` must be a folder that all nodes share", True)
+            return AttemptResult(
+                f"{folder} is not there on node {node}; `out` must be a folder that all nodes share", True
+            )
         worker = Worker(place, gpus.environment(None, shared) if shared else None)
         try:
             return worker.ask(block)
@@ -74,20 +76,20 @@ class ClusterTeam:
         self._pending += 1
         return self._task.remote(self._folder, block, self._shared)
 
-    def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, Ended]]:
+    def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, AttemptResult]]:
         done, _ = self._ray.wait(list(pending), num_returns=len(pending), timeout=seconds)
         self._pending -= len(done)
         if self._mirror is not None:
             self._mirror.pull_records(at_once=bool(done))
         return [(each, self._result(each)) for each in done]
 
-    def _result(self, task: Any) -> Ended:
+    def _result(self, task: Any) -> AttemptResult:
         try:
-            return Ended(*self._ray.get(task))
+            return AttemptResult(*self._ray.get(task))
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)
             lost = f"its worker or its node is lost ({type(error).__name__})"
-            return Ended(f"{type(cause).__name__}: {store.reason(cause)}" if cause else lost)
+            return AttemptResult(f"{type(cause).__name__}: {store.reason(cause)}" if cause else lost)
 
 
 @dataclass(frozen=True)

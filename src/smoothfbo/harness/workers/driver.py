@@ -48,7 +48,7 @@ class StopFile:
         return self.path.exists()
 
 
-class Tally:
+class BlockCounts:
     """How far the blocks have come, for the bar and for attempts that got further. `count(block)` looks at the disk."""
 
     def __init__(self, blocks: Sequence[Task], count: Callable[[Any], int]):
@@ -57,17 +57,17 @@ class Tally:
         self._rounds = {block.name: block.rounds for block in blocks}
         self.total = sum(block.rounds * block.chunks for block in blocks)
 
-    def renew(self, block: Task) -> int:
+    def update(self, block: Task) -> int:
         """The chunks of a block."""
         self.chunks[block.name] = self._count(block)
         return self.chunks[block.name]
 
-    def renew_all(self, blocks: Iterable[Task]) -> None:
+    def update_all(self, blocks: Iterable[Task]) -> None:
         """Unless it was done just now: a folder far away is not looked at all the time."""
         begin = time.monotonic()
         if begin - self._last > self._cost / COUNTING_SHARE:
             for block in blocks:
-                self.renew(block)
+                self.update(block)
             self._last = time.monotonic()
             self._cost = self._last - begin
 
@@ -90,14 +90,14 @@ def run_blocks(
     `count(block)` says how many chunks have their records. A block whose worker dies is tried again and resumes
     from its checkpoint. It is given up after three attempts that got no further. Raises `Stopped` on Ctrl-C.
     """
-    stop, tally = StopFile(work), Tally(blocks, count)
+    stop, counts = StopFile(work), BlockCounts(blocks, count)
     stop.path.unlink(missing_ok=True)
     missing: dict[str, str] = {}
     failures = {block.name: 0 for block in blocks}
-    reached = dict(tally.chunks)  # when it failed last
+    reached = dict(counts.chunks)  # when it failed last
 
     def show(text: str, notes: Sequence[str] = (), *, compiling: bool = False) -> None:
-        on_progress(Progress(text, tally.done, tally.total, "rounds", compiling, tuple(notes)))
+        on_progress(Progress(text, counts.done, counts.total, "rounds", compiling, tuple(notes)))
 
     show(f"starting {len(blocks)} blocks", team.notes, compiling=True)
     pending = {team.submit(block.name): block for block in left}
@@ -108,7 +108,7 @@ def run_blocks(
             notes: list[str] = []
             for handle, ended in team.wait(list(pending), POLL):
                 block = pending.pop(handle)
-                chunks = tally.renew(block)
+                chunks = counts.update(block)
                 notes += ended.notes
                 if ended.error is None or interruption.is_requested:
                     continue
@@ -122,7 +122,7 @@ def run_blocks(
                 else:
                     notes.append(f"block {block.text} failed {ATTEMPTS} times and is left out: {ended.error}.")
                     missing[block.name] = ended.error
-            tally.renew_all(pending.values())
+            counts.update_all(pending.values())
             show(f"{len(blocks) - len(pending)} of {len(blocks)} blocks", notes)
         if interruption.is_requested:
             raise Stopped

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smoothfbo.harness.workers import gpus
-from smoothfbo.harness.workers.base import Ended
+from smoothfbo.harness.workers.base import AttemptResult
 from smoothfbo.harness.workers.process import Worker
 
 BLOCKS_PER_CORE = 2  # so that a worker that is done early has something left to do
@@ -25,18 +25,18 @@ class LocalTeam:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(len(workers))
 
-    def submit(self, block: str) -> Future[Ended]:
+    def submit(self, block: str) -> Future[AttemptResult]:
         return self._threads.submit(self._ask, block)
 
-    def _ask(self, block: str) -> Ended:
+    def _ask(self, block: str) -> AttemptResult:
         worker = self._idle.get()
         try:
             return worker.ask(block)
         finally:
             self._idle.put(worker)
 
-    def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, Ended]]:
-        futures: list[Future[Ended]] = list(pending)  # pyright: ignore[reportAssignmentType]
+    def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, AttemptResult]]:
+        futures: list[Future[AttemptResult]] = list(pending)  # pyright: ignore[reportAssignmentType]
         done, _ = wait(futures, seconds, FIRST_COMPLETED)
         return [(each, each.result()) for each in futures if each in done]
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import console, folders, registry, store
 from smoothfbo.harness.study import Run
-from smoothfbo.harness.workers.base import Ended
+from smoothfbo.harness.workers.base import AttemptResult
 from smoothfbo.harness.workers.driver import StopFile
 
 COMMAND = (sys.executable, "-m", "smoothfbo.harness.workers.process")
-STOPPED = Ended("stopped")
+STOPPED = AttemptResult("stopped")
 # One core for each: no threads of its own beside those of others, and the same bits on however many cores.
 FLAGS = "--xla_force_host_platform_device_count=1 --xla_cpu_multi_thread_eigen=false"
 
@@ -40,7 +40,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._is_closed = False
 
-    def ask(self, block: str) -> Ended:
+    def ask(self, block: str) -> AttemptResult:
         """Have a block run, and wait for it."""
         if self._is_closed or StopFile(self._folder / "progress").is_requested:
             return STOPPED
@@ -50,9 +50,9 @@ class Worker:
             print(block, file=process.stdin, flush=True)
             answer = process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
         if not answer.endswith("\n"):  # nothing, or the beginning of a line
-            return Ended(f"its process {self._exit_reason(process)}")
+            return AttemptResult(f"its process {self._exit_reason(process)}")
         error, is_final, notes = json.loads(answer)
-        return Ended(error, is_final, tuple(notes))
+        return AttemptResult(error, is_final, tuple(notes))
 
     def _start(self) -> subprocess.Popen[str]:
         self._errors = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115
@@ -88,7 +88,7 @@ class Worker:
             self._exit_reason(self._process)
 
 
-def perform(folder: Path, block: str) -> None:
+def execute_block(folder: Path, block: str) -> None:
     """Run one block of the run in the folder, from its last checkpoint on."""
     entries = registry.entries()
     stored = folders.read_description(folder, tuple(entries))
@@ -97,7 +97,7 @@ def perform(folder: Path, block: str) -> None:
     entry.execute(Run(config, folder, stored["command"], lambda progress: None, block=block))  # noqa: ARG005
 
 
-def attempt(action: Callable[[], None]) -> Ended:
+def run_attempt(action: Callable[[], None]) -> AttemptResult:
     """Do it, and say how it ended."""
     error, is_final = None, False
     with warnings.catch_warnings(record=True) as caught:
@@ -111,7 +111,7 @@ def attempt(action: Callable[[], None]) -> Ended:
         except Exception as wrong:
             error = f"{type(wrong).__name__}: {store.reason(wrong)}"
     notes = dict.fromkeys(str(each.message) for each in caught if issubclass(each.category, UserWarning))
-    return Ended(error, is_final, tuple(f"{note}." for note in notes))
+    return AttemptResult(error, is_final, tuple(f"{note}." for note in notes))
 
 
 def main() -> None:
@@ -129,7 +129,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     while True:
         block = names.get()
-        print(json.dumps(attempt(lambda: perform(folder, block))), file=answers, flush=True)  # noqa: B023
+        print(json.dumps(run_attempt(lambda: execute_block(folder, block))), file=answers, flush=True)  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from smoothfbo.stream.groups.packing import Packing, packed
 from smoothfbo.stream.learner.intervals import EDGES, add_row, empty_intervals, nested_bands
-from smoothfbo.stream.learner.learner import double_precision
+from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.segments import Segments
 
 LANES = 256  # series of a batch; always as many, so that a series has the same bits in whatever batch it is

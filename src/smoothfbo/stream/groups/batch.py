@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo.stream.groups.packing import Packing
-from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.packing import packed
+from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows

@@ -14,7 +14,7 @@ from smoothfbo.stream.learner import files
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
-from smoothfbo.stream.session import how_learnt, open_configured, reopen_table
+from smoothfbo.stream.session import open_configured, options_and_schema, reopen_table
 
 VERSION = 3
 
@@ -29,7 +29,7 @@ def new_session(config: StreamConfig) -> tuple[OpenTable, SeriesSession]:
 
 
 def save_session(session: SeriesSession, path: Path) -> None:
-    content = how_learnt(session.config, session.schema) | {
+    content = options_and_schema(session.config, session.schema) | {
         "encoder": session.encoder.shared_state(),
         "series": session.keys.names[: session.series],
         "changes": session.changes,

@@ -11,8 +11,8 @@ import numpy as np
 
 from smoothfbo.stream.groups.bands import SeriesBands
 from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of
-from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.packing import packed
+from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import with_more_outputs
 from smoothfbo.stream.rows import Rows
@@ -78,16 +78,16 @@ class SeriesLearners:
         """Predict at least one row, those of every series one after the other; learn whenever a block is full."""
         if self.spec.is_classification and len(rows.target):
             self._make_room_for_classes(int(np.nanmax(rows.target, initial=0)) + 1)
-        return self._through(rows, segments, learns=True)
+        return self._run_rows(rows, segments, learns=True)
 
     def predict(self, rows: Rows, segments: Segments, with_bands: bool = True) -> SeriesOutcome:
         """Predictions for rows that could come next. Nothing is learnt or kept."""
-        return self._through(rows, segments, learns=False, with_bands=with_bands)
+        return self._run_rows(rows, segments, learns=False, with_bands=with_bands)
 
-    def _through(self, rows: Rows, segments: Segments, learns: bool, with_bands: bool = True) -> SeriesOutcome:
+    def _run_rows(self, rows: Rows, segments: Segments, learns: bool, with_bands: bool = True) -> SeriesOutcome:
         self.make_room(int(segments.slots.max(initial=-1)) + 1)
         with ThreadPoolExecutor(_processors()) as workers:
-            outcome = _Portion(self, rows, segments, learns).outcome(workers)
+            outcome = _Pass(self, rows, segments, learns).outcome(workers)
             if self.bands is None or not with_bands:
                 return outcome
             bands = self.bands.add(outcome.predictions[0], rows.target, segments, workers, keep=learns)
@@ -115,7 +115,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Portion:
+class _Pass:
     """Rows of many series on their way through the learners.
 
     Of each segment the rows that were kept come first, so its blocks begin with the oldest that waits to be learnt.

@@ -14,7 +14,7 @@ from smoothfbo.stream.groups.files import VERSION, learners_of
 from smoothfbo.stream.groups.keys import SeriesKeys
 from smoothfbo.stream.groups.learners import SeriesLearners
 from smoothfbo.stream.learner import files
-from smoothfbo.stream.learner.learner import Outcome
+from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import fill_forward, join, segments_of

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from smoothfbo.stream.learner.learner import double_precision
 from smoothfbo.stream.learner.packing import packed, unpacked
+from smoothfbo.stream.learner.precision import double_precision
 
 
 class Packing:

@@ -63,7 +63,7 @@ def run_share(run: Run) -> None:
     place, stop = work / share.name, StopFile(work)
     if stop.is_requested:
         raise Stopped
-    with folders.alone(place / "progress", ORPHAN_SECONDS), StreamFolder(place) as sink:
+    with folders.exclusive(place / "progress", ORPHAN_SECONDS), StreamFolder(place) as sink:
         opened = open_stream(run.config, None, sink.snapshot, share.of)
         results = process_pieces(
             opened.session,
@@ -105,7 +105,7 @@ def run_shares(run: Run, description: dict[str, Any]) -> None:
         def show(progress: Progress) -> None:
             run.on_progress(progress._replace(unit="shares", text=progress.text.replace("blocks", "shares of series")))
 
-        with folders.alone(work):
+        with folders.exclusive(work):
             left = [share for share in shares if not is_done(share)]
             missing = run_blocks(shares, left, work, team, lambda share: int(is_done(share)), show)
             places = [work / share.name for share in shares if share.name not in missing]

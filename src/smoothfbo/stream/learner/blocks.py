@@ -1,5 +1,6 @@
 """What learns block by block: units, moments, memory and the fits made of them. SmoothFBO's round is a step of it."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from smoothfbo.stream.learner import problem as bilevel
 from smoothfbo.stream.learner.fits import Fits
 from smoothfbo.stream.learner.memory import empty_memory, remember, representative_rows, second_moments
 from smoothfbo.stream.learner.moments import empty_moments, extend, standardise
-from smoothfbo.stream.learner.oddities import decide
+from smoothfbo.stream.learner.odd_columns import resolve_odd_columns
 from smoothfbo.stream.learner.rolling import (
     RawRows,
     RollingRidge,
@@ -165,7 +166,8 @@ class Blocks:
         counted = block.target if weight is None else jnp.where(weight > 0, block.target, jnp.nan)
         raw = add_raw_rows(state.raw, block.features, counted)
         state = state._replace(raw=raw, rolling=self._roll(raw) if spec.with_references else None)
-        units = where_needed(jnp.any(units.odd > 0), lambda state: decide(self.views, self.fits, state), units, state)
+        resolve = partial(resolve_odd_columns, self.views, self.fits)
+        units = where_needed(jnp.any(units.odd > 0), resolve, units, state)
         return Learnt(state._replace(units=units), target, mask, gram, has_moved, finite)
 
     def _scale(self, lanes: Array, target: Array, spread: Array, mask: Array) -> Float[Array, " lanes"]:

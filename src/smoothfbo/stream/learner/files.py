@@ -11,7 +11,8 @@ import numpy as np
 
 from smoothfbo.errors import UsageError
 from smoothfbo.harness import store
-from smoothfbo.stream.learner.learner import Learner, double_precision
+from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 

@@ -1,82 +1,26 @@
 """The learner seen from outside: rows go in, in any portions; predictions come out; blocks are learnt when full."""
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 import numpy as np
 
 from smoothfbo.stream.learner.coefficients import LinearFit, linear_fit
 from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty_intervals, nested_bands
+from smoothfbo.stream.learner.outcome import Outcome, Piece, Processed, outcome_of
+from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.single import Beginning, SingleRows, applies_to
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.learner.state import BlockResult, LearnerState, with_more_outputs
-from smoothfbo.stream.rows import Rows
+from smoothfbo.stream.learner.state import LearnerState, with_more_outputs
+from smoothfbo.stream.rows import Rows, cut, join, padded
 
 BLOCKS_PER_CALL = 64  # of the compiled program
 ROWS_PER_CALL = 1024  # of the program that makes bands
 _add_rows = jax.jit(add_rows)
-
-
-class Outcome(NamedTuple):
-    """What came of rows, and of the blocks that became full.
-
-    - `predictions`: methods × rows; SmoothFBO, then the references.
-    - `scores`: rows × classes, the probabilities of SmoothFBO; the number in regression.
-    - `weights`: blocks × rates, the w_k that were used for a block.
-    - `effects`: blocks × features, of the linear fit that was used for a block; see `BlockResult`.
-    - `finite`: per block, whether the round was finite.
-    - `bands`: rows × levels × 2, where 50, 80 and 95 % of the targets lie; NaN before the first one is known, None for
-      classes.
-    """
-
-    predictions: np.ndarray
-    scores: np.ndarray
-    weights: np.ndarray
-    effects: np.ndarray
-    finite: np.ndarray
-    bands: np.ndarray | None = None
-
-
-class _Piece(NamedTuple):
-    """What came of one call of the compiled program, which may still run, and how many rows it predicted."""
-
-    result: BlockResult
-    rows: int
-
-    @property
-    def predictions(self) -> np.ndarray:
-        """Methods × rows."""
-        found = np.asarray(self.result.predictions)
-        return found.swapaxes(0, 1).reshape(found.shape[1], -1)[:, : self.rows]
-
-
-class _Processed(NamedTuple):
-    """What came of rows: pieces, of the first one the rows to skip, full blocks, and the targets of the others."""
-
-    pieces: list[_Piece]
-    skip: int
-    full: int
-    targets: np.ndarray
-
-    @property
-    def numbers(self) -> Iterator[np.ndarray]:
-        """The predictions of SmoothFBO, piece by piece."""
-        return (piece.predictions[0, self.skip if i == 0 else 0 :] for i, piece in enumerate(self.pieces))
-
-
-@contextlib.contextmanager
-def double_precision() -> Iterator[None]:
-    """Second moments need float64. The work is many small steps, which the CPU does best."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(jax.enable_x64(True))
-        with contextlib.suppress(RuntimeError):  # no CPU among the platforms that are allowed
-            stack.enter_context(jax.default_device(jax.devices("cpu")[0]))
-        yield
 
 
 @functools.lru_cache(maxsize=32)
@@ -131,14 +75,14 @@ class Learner:
         """Predictions for rows each of which could come next. Nothing is learnt or kept."""
         block = self.spec.rows
         begun = len(self.pending.target) % block
-        before = _cut(self.pending, len(self.pending.target) - begun, None)
+        before = cut(self.pending, len(self.pending.target) - begun, None)
         # Every block begins with the rows that wait, from which its other rows are predicted.
         room, count = block - begun, len(rows.target)
         index = np.arange(count)
         index = np.concatenate([np.arange(begun - self.silent, begun), index // room * block + begun + index % room])
-        parts = [_join(before, _cut(rows, at, at + room)) for at in range(0, max(count, 1), room)]
+        parts = [join(before, cut(rows, at, at + room)) for at in range(0, max(count, 1), room)]
         together = Rows(
-            *(np.concatenate([_padded(part, block) for part in column]) for column in zip(*parts, strict=True))
+            *(np.concatenate([padded(part, block) for part in column]) for column in zip(*parts, strict=True))
         )
         weight = None
         if self.weight is not None:
@@ -146,12 +90,12 @@ class Learner:
             weight = np.tile(np.concatenate([waiting, np.ones(room)]), len(parts))
         size = block * BLOCKS_PER_CALL
         pieces = [
-            self._call(_cut(together, at, at + size), weight=_part(weight, at))
+            self._call(cut(together, at, at + size), weight=_part(weight, at))
             for at in range(0, len(together.target), size)
         ]
-        outcome = self._outcome(pieces, 0, 0)
+        outcome = outcome_of(self.spec, pieces, 0, 0)
         outcome = outcome._replace(predictions=outcome.predictions[:, index], scores=outcome.scores[index])
-        targets = _join(before, rows).target[begun - self.silent :]
+        targets = join(before, rows).target[begun - self.silent :]
         edges, _ = self._edges([outcome.predictions[0]], targets) if with_bands else (None, None)
         return self._asked(outcome, edges, self.silent)
 
@@ -180,7 +124,7 @@ class Learner:
         """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
             self.weight = self._weights(rows, weight)
-            self.pending = _join(self.pending, rows)
+            self.pending = join(self.pending, rows)
             if self._single is not None and self._single.is_asked:  # at once: it is a prediction that is waited for
                 self._single.learn(self.pending, self.weight)
             self.silent += len(rows.target)
@@ -201,24 +145,24 @@ class Learner:
         silent, done = self.silent, self._process(rows, weight)
         # Bands of the first calls are made while later ones still run.
         edges, self.intervals = self._edges(done.numbers, done.targets)
-        return self._asked(self._outcome(done.pieces, done.skip, done.full), edges, silent)
+        return self._asked(outcome_of(self.spec, done.pieces, done.skip, done.full), edges, silent)
 
-    def _process(self, rows: Rows, weight: np.ndarray | None) -> "_Processed":
+    def _process(self, rows: Rows, weight: np.ndarray | None) -> Processed:
         weights = self._weights(rows, weight)
-        together = _join(self.pending, rows)
+        together = join(self.pending, rows)
         block, delay, total = self.spec.rows, self.spec.delay, len(together.target)
         waiting, begun = divmod(len(self.pending.target), block)
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         at = waiting  # blocks, counted from the oldest that waits
         while at * block < total:
             if at < delay:  # nothing can be learnt yet
                 count = min(delay - at, BLOCKS_PER_CALL)
-                piece = _cut(together, at * block, (at + count) * block)
+                piece = cut(together, at * block, (at + count) * block)
                 pieces.append(self._call(piece, keep=len(piece.target) // block))
             else:
-                oldest = _cut(together, (at - delay) * block, None)
+                oldest = cut(together, (at - delay) * block, None)
                 count = self._regular_blocks(oldest.target)
-                piece = _cut(together, at * block, (at + max(count, 1)) * block)
+                piece = cut(together, at * block, (at + max(count, 1)) * block)
                 full = len(piece.target) // block
                 if count or not full:
                     pieces.append(self._call(piece, oldest, full, full, _part(weights, at * block)))
@@ -231,8 +175,8 @@ class Learner:
         learnt = max(total // block - delay, 0)
         self.learnt += learnt
         skip = begun - self.silent
-        done = _Processed(pieces, skip, total // block - waiting, together.target[waiting * block + skip :])
-        self.pending, self.silent = _cut(together, learnt * block, None), 0
+        done = Processed(pieces, skip, total // block - waiting, together.target[waiting * block + skip :])
+        self.pending, self.silent = cut(together, learnt * block, None), 0
         self.weight = _part(weights, learnt * block)
         self._single = self._begin_singly() if self._single is not None and self._single.is_asked else None
         return done
@@ -252,7 +196,7 @@ class Learner:
         for part in parts if intervals is not None else ():
             for at in range(0, len(part), ROWS_PER_CALL):
                 here = part[at : at + ROWS_PER_CALL]
-                both = [_padded(values, ROWS_PER_CALL) for values in (here, targets[done : done + len(here)])]
+                both = [padded(values, ROWS_PER_CALL) for values in (here, targets[done : done + len(here)])]
                 with double_precision():
                     intervals, all = _add_rows(intervals, *both, np.int32(len(here)))
                 edges.append((all, len(here)))
@@ -301,7 +245,7 @@ class Learner:
         learn: int = 0,
         keep: int = 0,
         weight: np.ndarray | None = None,
-    ) -> "_Piece":
+    ) -> Piece:
         """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`.
 
         With a delay, what is said of the first `keep` blocks is kept until they are learnt. `weight` is that of the
@@ -311,60 +255,21 @@ class Learner:
         blocks = self._blocks(rows)
         late = None
         if self.spec.delay:
-            late = self._blocks(rows if oldest is None else _cut(oldest, 0, learn * self.spec.rows))
+            late = self._blocks(rows if oldest is None else cut(oldest, 0, learn * self.spec.rows))
         with double_precision():
             number = np.int32(-(-count // self.spec.rows)), np.int32(learn), np.int32(keep)
             weights = None if weight is None else self._pad(weight[:count])
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
-            return _Piece(result, count)
+            return Piece(result, count)
 
     def _blocks(self, rows: Rows) -> Rows:
         """Blocks by rows, with room for as many as the compiled program takes."""
         return Rows(*(self._pad(column) for column in rows))
 
     def _pad(self, column: np.ndarray) -> np.ndarray:
-        padded = _padded(column, BLOCKS_PER_CALL * self.spec.rows)
-        return padded.reshape(BLOCKS_PER_CALL, self.spec.rows, *column.shape[1:])
-
-    def _outcome(self, pieces: list["_Piece"], skip: int, full: int) -> Outcome:
-        methods = 1 + len(self.spec.reference_names)
-        predictions: list[Any] = [np.zeros((methods, 0))]
-        scores: list[Any] = []
-        weights: list[Any] = [np.zeros((0, self.spec.rates))]
-        effects: list[Any] = [np.zeros((0, 0 if self.spec.is_network else self.spec.features))]
-        finite: list[Any] = []
-        width = self.spec.outputs + 1 if self.spec.is_classification else 1
-        for piece in pieces:
-            rows, result = piece.rows, jax.tree.map(np.asarray, piece.result)
-            predictions.append(piece.predictions)
-            part = result.scores.reshape(-1, result.scores.shape[-1])[:rows]
-            scores.append(np.pad(part, ((0, 0), (0, width - part.shape[1]))))
-            blocks = rows // self.spec.rows
-            weights.append(result.weights[:blocks])
-            effects.append(result.effects[:blocks])
-            finite.append(result.finite[:blocks])
-        return Outcome(
-            np.concatenate(predictions, axis=1)[:, skip:],
-            np.concatenate([np.zeros((0, width)), *scores])[skip:],
-            np.concatenate(weights)[:full],
-            np.concatenate(effects)[:full],
-            np.concatenate([np.zeros(0, bool), *finite])[:full],
-        )
-
-
-def _padded(column: np.ndarray, rows: int) -> np.ndarray:
-    padded = np.zeros((rows, *column.shape[1:]))
-    padded[: len(column)] = column
-    return padded
+        rows = padded(column, BLOCKS_PER_CALL * self.spec.rows)
+        return rows.reshape(BLOCKS_PER_CALL, self.spec.rows, *column.shape[1:])
 
 
 def _part(weights: np.ndarray | None, start: int) -> np.ndarray | None:
     return None if weights is None else weights[start:]
-
-
-def _join(one: Rows, other: Rows) -> Rows:
-    return Rows(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
-
-
-def _cut(rows: Rows, start: int, stop: int | None) -> Rows:
-    return Rows(*(column[start:stop] for column in rows))

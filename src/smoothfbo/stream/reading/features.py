@@ -20,7 +20,7 @@ PERIODS = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
 
 
 class Encoder:
-    """Encodes portions of a table one after the other, in one pass; `state` is all it needs to go on.
+    """Encodes portions of a table one after the other, in one pass; `state` is all it needs to continue.
 
     A row's features use the row itself and the targets of rows at least `horizon` rows before it. Of many series, each
     has its own past; levels and classes are those of all.

@@ -32,7 +32,7 @@ def whole_lines(file: Any, name: str) -> Iterator[bytes]:
     rest, lines, fault = b"", 0, None
     while fault is None:
         try:
-            # read1 returns what has arrived and does not wait for more: standard input goes on line by line.
+            # read1 returns what has arrived and does not wait for more: standard input is read line by line.
             portion = file.read1(PORTION)
         except (EOFError, OSError, zlib.error) as error:
             raise UsageError(f"{name} cannot be read after line {lines}: {_reason(error)}.") from error

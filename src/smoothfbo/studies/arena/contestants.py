@@ -68,7 +68,7 @@ def gather(config: ArenaConfig, folder: Path) -> Contestants:
         why = plugins.trial({"plugins": [asdict(plugin)]}, config.time_limit)
         failures += [Failure(plugin.file, "import", why)] if why else []
     contestants = _chosen(config, read, tuple(failures))
-    failures += _try(config, contestants)
+    failures += _try_out(config, contestants)
     for failure in failures:
         warnings.warn(failure.line, stacklevel=2)
     contestants = replace(contestants, failures=tuple(failures))
@@ -92,7 +92,7 @@ def _chosen(config: ArenaConfig, read: tuple[Plugin, ...], failures: tuple[Failu
     added = [entry for entry, _ in owned]
     methods = _pick("methods", config.methods, METHODS, [each for each in added if isinstance(each, ArenaMethod)])
     problems = _pick("problems", config.problems, PROBLEMS, [each for each in added if isinstance(each, ArenaProblem)])
-    problems = _turned(config, problems)
+    problems = _with_knobs(config, problems)
     return Contestants(problems, methods, read, failures, tuple((part_of(entry), file) for entry, file in owned))
 
 
@@ -105,11 +105,11 @@ def _pick(option: str, names: tuple[str, ...], table: Any, added: list[Any]) -> 
     return tuple(entry for entry in (*table, *added) if not names or entry.name in names or entry in added)
 
 
-def _turned(config: ArenaConfig, problems: tuple[ArenaProblem, ...]) -> tuple[ArenaProblem, ...]:
+def _with_knobs(config: ArenaConfig, problems: tuple[ArenaProblem, ...]) -> tuple[ArenaProblem, ...]:
     """With the knobs as the user wants them; a value that a problem refuses is one line."""
     if not config.knobs:
         return problems
-    changed = knobs.turned(problems, config.knobs)
+    changed = knobs.with_knobs(problems, config.knobs)
     for problem, before in zip(changed, problems, strict=True):
         if problem is not before:
             try:
@@ -120,7 +120,7 @@ def _turned(config: ArenaConfig, problems: tuple[ArenaProblem, ...]) -> tuple[Ar
     return changed
 
 
-def _try(config: ArenaConfig, contestants: Contestants) -> Iterator[Failure]:
+def _try_out(config: ArenaConfig, contestants: Contestants) -> Iterator[Failure]:
     """The first rounds of every plug-in's problem, and then of every plug-in's method on every problem."""
     texts = [asdict(plugin) for plugin in contestants.plugins]
     texts = [each for each in texts if each["file"] not in {failure.file for failure in contestants.failures}]

@@ -11,7 +11,7 @@ from smoothfbo.studies.arena.entries import ArenaProblem
 KINDS = {int: "a whole number", float: "a number", str: "a word"}
 
 
-def turned(problems: Sequence[ArenaProblem], settings: Sequence[str]) -> tuple[ArenaProblem, ...]:
+def with_knobs(problems: Sequence[ArenaProblem], settings: Sequence[str]) -> tuple[ArenaProblem, ...]:
     """The problems with these settings, each NAME=VALUE for all that have it, or PROBLEM.NAME=VALUE for one."""
     result = {problem.name: problem for problem in problems}
     for setting in settings:

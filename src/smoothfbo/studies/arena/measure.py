@@ -9,7 +9,7 @@ import pandas as pd
 
 from smoothfbo.errors import NotAvailable
 from smoothfbo.harness.statistics import Frame
-from smoothfbo.harness.study import Measured, Program, Sequel, Study
+from smoothfbo.harness.study import Measured, Program, SecondStage, Study
 from smoothfbo.studies.arena import drift_map, leaderboard, plugins
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.contestants import Contestants
@@ -40,13 +40,13 @@ def study(config: ArenaConfig, contestants: Contestants) -> Study:
         "absent": absent,
         "failures": [failure.line for failure in (*contestants.failures, *failures)],
     }
-    sequel = Sequel(
+    second_stage = SecondStage(
         choose=lambda tables: leaderboard.choices(config, tables["lanes"], untuned),
         programs=partial(fresh_programs, config, pairs),
         rounds=len(pairs) * config.seeds * config.rounds,
     )
     return Study(
-        "arena", config, runs, measure, partial(leaderboard.summarise, config, known), sequel, contestants.inputs
+        "arena", config, runs, measure, partial(leaderboard.summarise, config, known), second_stage, contestants.inputs
     )
 
 

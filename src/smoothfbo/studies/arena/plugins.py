@@ -1,6 +1,6 @@
 """Methods and problems of users' own: read from files, tried out in a process of their own, kept with the run.
 
-What goes wrong with a plug-in is a `Failure`, one line that names the file and the part; the others go on.
+What goes wrong with a plug-in is a `Failure`, one line that names the file and the part; the others still run.
 """
 
 import json
@@ -90,7 +90,7 @@ def part_of(entry: Entry) -> str:
 
 
 def trial(task: dict[str, Any], limit: float) -> str | None:
-    """Do the task (see `trials.perform`) in a process of its own; what went wrong, or None.
+    """Do the task (see `trials.run_task`) in a process of its own; what went wrong, or None.
 
     A process can be ended when its time is up, whatever it does: a loop in Python, or in compiled code. The limit is
     one of processor time, so that nothing fails because other programs are busy; who sleeps has `PATIENCE` times that.

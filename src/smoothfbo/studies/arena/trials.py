@@ -25,14 +25,14 @@ from smoothfbo.testbeds import AbstractTestbed
 ROUNDS = 10
 
 
-def perform(task: dict[str, Any]) -> str | None:
+def run_task(task: dict[str, Any]) -> str | None:
     """Load the file; with a method and a problem, also play a few rounds. What went wrong, or None."""
     try:
         entries = [entry for plugin in task["plugins"] for entry in plugins.load(Plugin(**plugin))]
         if "method" in task:
             method = _named((*METHODS, *entries), task["method"], ArenaMethod)
             problem = _named((*PROBLEMS, *entries), task["problem"], ArenaProblem)
-            play(method, problem)
+            run_rounds(method, problem)
     except NotAvailable:
         return None  # the method does not apply there, and says so
     except (Exception, SystemExit) as error:
@@ -44,7 +44,7 @@ def _named(entries: Any, name: str, kind: type) -> Any:
     return next(entry for entry in entries if isinstance(entry, kind) and entry.name == name)
 
 
-def play(method: ArenaMethod, problem: ArenaProblem) -> None:
+def run_rounds(method: ArenaMethod, problem: ArenaProblem) -> None:
     """A few rounds of one lane; raises where something is not as it must be."""
     testbed = problem.testbed(jnp.uint32(0))
     check_testbed(testbed)
@@ -80,7 +80,7 @@ def check_testbed(testbed: Any) -> None:
 def main() -> None:
     task = json.load(sys.stdin)
     limit_time(task["limit"])
-    print(plugins.MARK + json.dumps(perform(task)), flush=True)
+    print(plugins.MARK + json.dumps(run_task(task)), flush=True)
 
 
 def limit_time(seconds: float) -> None:

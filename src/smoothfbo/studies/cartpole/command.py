@@ -30,7 +30,7 @@ def _execute(run: Run) -> None:
 def _report() -> Report:
     from smoothfbo.studies.cartpole import report, stored
 
-    return Report(report.build, report.as_text, refresh=stored.refresh, together=stored.together)
+    return Report(report.build, report.as_text, refresh=stored.refresh, combine=stored.combine)
 
 
 ENTRY = Entry(

@@ -29,7 +29,7 @@ def stored_settings(config: CartPoleConfig, folder: Path) -> dict[str, Any] | No
     return description.get("settings") if description["config"].get("settings") == config.settings else None
 
 
-def tried(config: CartPoleConfig, settings: Settings) -> Settings:
+def settings_to_try(config: CartPoleConfig, settings: Settings) -> Settings:
     """Of each method the best settings, without what varies: as many as make `config.trials`, at least one."""
 
     def best(method: str) -> list[dict[str, float]]:

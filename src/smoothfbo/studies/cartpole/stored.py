@@ -19,7 +19,7 @@ def refresh(folder: Path) -> None:
     write_summary(folder, summarise(config, read_tables(folder)))
 
 
-def together(folders: tuple[Path, ...], out: Path) -> Path:
+def combine(folders: tuple[Path, ...], out: Path) -> Path:
     """One folder and one page with the lanes of several runs: of other methods, settings, environments or seeds."""
     descriptions = [read_description(folder) for folder in folders]
     for description in descriptions:

@@ -17,12 +17,12 @@ from smoothfbo.studies.regression.lanes import REGIMES
 from smoothfbo.studies.regression.methods import find
 from smoothfbo.studies.regression.presets import PRESETS
 
-SAME = "against w = 1 at the same outer rate"
-BEST = "each at its best outer rate"
-BEST_USE = "each at its best outer rate and mini-batches"
+SAME_RATE = "against w = 1 at the same outer rate"
+BEST_RATE = "each at its best outer rate"
+BEST_RATE_AND_BATCHES = "each at its best outer rate and mini-batches"
 UNTUNED = "nothing tuned, against the other at the best outer rate and mini-batches of this run"
-PLACE = ("claim", "comparison", "drift", "weights", "minibatch", "regime")  # what is compared, and where
-SWEEP = "smoothing lowers the exact objective"
+COMPARED = ("claim", "comparison", "drift", "weights", "minibatch", "regime")  # what is compared, and where
+LOWER_OBJECTIVE = "smoothing lowers the exact objective"
 # Options that change what the best outer rates are.
 TUNED_FOR = ("rounds", "adjoint_rate", "adjoint_steps", "lags", "tied", "final", "inputs", "width", "noise",
              "amplitude", "frequency", "aid_ridge", "aid_steps")  # fmt: skip
@@ -84,12 +84,12 @@ def judge_claims(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, A
         place = _place(drift, weights, minibatch, regime)
         here = at_base(lanes, place, config.base)
         if tuned:
-            yield from _at_best(here, place, BEST, rates.get((regime, weights, minibatch), {}))
+            yield from _at_best(here, place, BEST_RATE, rates.get((regime, weights, minibatch), {}))
         yield from _over_rates(here[here["outer_rate"] != 0], place)
     for weights in config.weights if tuned and len(config.minibatch) > 1 else ():
         parts = [at_base(lanes, _place(drift, weights, minibatch), config.base) for minibatch in config.minibatch]
         place = _place(drift, weights, "tuned")
-        yield from _at_best(pd.concat(parts), place, BEST_USE, best_use(rates, weights))
+        yield from _at_best(pd.concat(parts), place, BEST_RATE_AND_BATCHES, best_use(rates, weights))
 
 
 def _place(drift: str, weights: str, minibatch: str, regime: str = "default") -> dict[str, Any]:
@@ -117,12 +117,12 @@ def _effect_of_window(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str,
             ("the true regret falls (BLR_100 of both)", "regret_100"),
             ("the exact objective falls", "excess"),
         ):
-            yield from _falls(claim, SAME, setting, single, smooth, metric)
+            yield from _falls(claim, SAME_RATE, setting, single, smooth, metric)
         claim = "the cosine of the smoothed gradient with the exact one grows"
         yield from _grows(claim, setting, single, smooth, 1.0)
         if window == 100:
             yield from _grows("the cosine at least doubles", setting, single, smooth, 2.0)
-            yield from _falls("the proxy falls at least fivefold", SAME, setting, single, smooth, "proxy", 0.2)
+            yield from _falls("the proxy falls at least fivefold", SAME_RATE, setting, single, smooth, "proxy", 0.2)
 
 
 def _untuned(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -157,7 +157,7 @@ def _at_best(
             if name == SMOOTH_FBO and other in (FBO, "aid", "unrolled"):
                 own, rival = tuned[name, window], tuned[other, other_window]
                 setting = {**place, "window": window, "outer_rate": own.outer_rate, "other_rate": rival.outer_rate}
-                if comparison == BEST_USE:
+                if comparison == BEST_RATE_AND_BATCHES:
                     setting |= {"own_minibatch": own.minibatch, "other_minibatch": rival.minibatch}
                 claim = f"the exact objective is below that of {find(other).label}"
                 yield from _falls(claim, comparison, setting, theirs, ours, "excess")
@@ -170,7 +170,7 @@ def _over_rates(lanes: Frame, place: dict[str, Any]) -> Iterator[dict[str, Any]]
         for window in _windows(group):
             setting = {**place, "window": window, "outer_rate": float(rate)}
             smooth = _by_seed(group, SMOOTH_FBO, window)
-            yield from _falls(SWEEP, SAME, setting, single, smooth, "excess")
+            yield from _falls(LOWER_OBJECTIVE, SAME_RATE, setting, single, smooth, "excess")
 
 
 def _windows(lanes: Frame) -> list[int]:
@@ -203,7 +203,7 @@ def _grows(claim: str, setting: dict[str, Any], before: Frame, after: Frame, fac
         old, new = before.loc[common, "cosine_used"], after.loc[common, "cosine_used"]
         difference = interval(new - factor * old)
         yield {
-            "claim": claim, "comparison": SAME, **setting, "metric": "cosine_used",
+            "claim": claim, "comparison": SAME_RATE, **setting, "metric": "cosine_used",
             "measure": f"cosine − {factor:g} × cosine at w = 1", "value": difference, "limit": 0.0,
             "verdict": verdict(difference, 0.0, len(common), below=False),
         }  # fmt: skip

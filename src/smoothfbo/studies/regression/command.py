@@ -15,7 +15,7 @@ def _execute(run: Run) -> None:
 def _report() -> Report:
     from smoothfbo.studies.regression import report
 
-    return Report(report.build, report.as_text, together=report.compare)
+    return Report(report.build, report.as_text, combine=report.compare)
 
 
 ENTRY = Entry(

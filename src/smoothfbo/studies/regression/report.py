@@ -10,7 +10,7 @@ from smoothfbo.harness.charts import Chart
 from smoothfbo.harness.page import Page, Section, Table, estimate_text, repeat_section, write_page
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.regression import charts, tables
-from smoothfbo.studies.regression.claims import SAME, SWEEP, UNTUNED, at_base
+from smoothfbo.studies.regression.claims import LOWER_OBJECTIVE, SAME_RATE, UNTUNED, at_base
 from smoothfbo.studies.regression.methods import find
 
 
@@ -51,7 +51,7 @@ def result(claims: list[dict[str, Any]], drift: str) -> str:
         for claim in main
         if claim["comparison"] == UNTUNED and claim["limit"] == 1
     )
-    main = [claim for claim in main if claim["comparison"] == SAME]
+    main = [claim for claim in main if claim["comparison"] == SAME_RATE]
     windows = {claim["window"] for claim in main}
     if not windows:
         return untuned or "Nothing was compared with FBO in this run; the figures show what each method achieved."
@@ -157,7 +157,7 @@ def as_text(folder: Path) -> list[Any]:
             values = (_plus_minus(group["metrics"].get(name)) for name in shown)
             table.add_row(find(group["method"]).label, str(group["window"]), *values)
         printed.append(table)
-    main = [claim for claim in summary["claims"] if claim["claim"] != SWEEP]
+    main = [claim for claim in summary["claims"] if claim["claim"] != LOWER_OBJECTIVE]
     printed += [f"• {sentence}" for sentence in _verdicts(main)]
     return printed + (
         ["(The outer rates of the sweep, one by one, are on the page.)"] if len(main) < len(summary["claims"]) else []

@@ -3,7 +3,7 @@
 from typing import Any
 
 from smoothfbo.harness.page import Table, Verdict, estimate_cell
-from smoothfbo.studies.regression.claims import BEST, BEST_USE, PLACE, SWEEP
+from smoothfbo.studies.regression.claims import BEST_RATE, BEST_RATE_AND_BATCHES, COMPARED, LOWER_OBJECTIVE
 from smoothfbo.studies.regression.methods import find
 
 TABLE_METRICS = {
@@ -20,7 +20,7 @@ TABLE_METRICS = {
 
 def verdict_table(claims: list[dict[str, Any]]) -> Table:
     """Claims down, windows across; what depends on single rates of the sweep is in the folded table."""
-    shown = [claim for claim in claims if claim["claim"] != SWEEP]
+    shown = [claim for claim in claims if claim["claim"] != LOWER_OBJECTIVE]
     windows = sorted({claim["window"] for claim in shown})
     rows = []
     for key, same in places(shown):
@@ -38,15 +38,15 @@ def verdict_table(claims: list[dict[str, Any]]) -> Table:
     )
 
 
-SHORT = {BEST: "best rates", BEST_USE: "best rates and mini-batches"}
+SHORT = {BEST_RATE: "best rates", BEST_RATE_AND_BATCHES: "best rates and mini-batches"}
 
 
 def places(claims: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Claims that differ in their window or rate alone, together."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for claim in claims:
-        groups.setdefault(tuple(claim[name] for name in PLACE), []).append(claim)
-    return [(dict(zip(PLACE, key, strict=True)), same) for key, same in groups.items()]
+        groups.setdefault(tuple(claim[name] for name in COMPARED), []).append(claim)
+    return [(dict(zip(COMPARED, key, strict=True)), same) for key, same in groups.items()]
 
 
 def where_of(place: dict[str, Any], claims: list[dict[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from smoothfbo.stream.learner.units import PATIENCE, PATIENCE_FOR_LAGS, REAL, Un
 from smoothfbo.stream.learner.views import Views, with_constant
 
 
-def decide(views: Views, fits: Fits, state: LearnerState) -> Units:
+def resolve_odd_columns(views: Views, fits: Fits, state: LearnerState) -> Units:
     """What became of odd columns, by the loss on their odd blocks: a real move, another unit, or not known yet.
 
     A real move if predictions are much better with the values than without; at once. Another unit if, after enough
