@@ -210,8 +210,10 @@ def said_at(rows, block):
 
 def test_after_a_jump_experts_are_judged_by_what_they_say_now():
     """In the second block after it the fits to the first one show it. Of the next blocks all was said before."""
-    rows = rows_of_a_jump(70)
-    assert_mixed_with_late_feedback(rows, Learner(SPEC).process(rows).predictions, {71: said_at(rows, 71)})
+    rows, learner = rows_of_a_jump(70), Learner(SPEC)
+    assert_mixed_with_late_feedback(rows, learner.process(rows).predictions, {71: said_at(rows, 71)})
+    since = learner.state.since.moments[SPEC.constant, SPEC.constant]
+    assert since == BLOCK * (84 - DELAY - 71)  # rows from block 71 on; what waited then has not begun it once more
 
 
 def test_a_change_soon_after_the_beginning_is_not_trusted():

@@ -16,7 +16,7 @@ from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import how_learnt, open_configured, reopen_table
 
-VERSION = 3
+VERSION = 4
 
 
 def new_session(config: StreamConfig) -> tuple[OpenTable, SeriesSession]:
