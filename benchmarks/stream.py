@@ -231,8 +231,9 @@ def run(
         for table, kind in tables:
             key = f"{source}, {rows} rows: {kind}, {table.name}"
             add(cases, key, lambda t=table, k=kind: measure_table(t, k, rows, folder))
-        for every, size in JUMPS[:1] if quick else JUMPS:
-            add(others, f"{source}: jumps every {every} of {size}", lambda e=every, s=size: measure_jump(e, s))
+        for jump in JUMPS[:1] if quick else JUMPS:
+            every, size, horizon = jump
+            add(others, f"{source}: jumps every {every} of {size}, horizon {horizon}", lambda j=jump: measure_jump(*j))
         for event in EVENTS[:1] if quick else EVENTS:
             add(others, f"{source}: {event}", lambda e=event: measure_event(e))
         stationary = 5_000 if quick else 50_000
@@ -255,10 +256,12 @@ def summarise(cases: list[dict[str, Any]], others: list[dict[str, Any]]) -> meas
         lines += ratios_of(found, kind) if found else []
     for case in others:
         if "jumps every" in case:
+            horizon = case["horizon"]
             what = f"jumps every {case['jumps every']} rows, size {case['size']:g}"
+            what += f", horizon {horizon}" if horizon > 1 else ""
             values = case["ratio"], min(case["ratios"]), max(case["ratios"])
             lines.append(measure.Ratio(what, "SmoothFBO", "best fixed expert", *values, "≤ 1.0"))
-            lines.append(_single(f"{what}: rows until recovered", case["recovered_after"], "≤ 64"))
+            lines.append(_single(f"{what}: rows until recovered", case["recovered_after"], f"≤ {63 + horizon}"))
         if "event" in case:
             excess = case["excess of rows 500 to 1200 after"]
             lines.append(_single(f"{case['event']}: excess after 500 rows", excess, "≤ 0.1"))

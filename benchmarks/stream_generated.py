@@ -1,5 +1,10 @@
-"""Generated streams for the stream benchmark: coefficients that jump, values that cannot be meant, and no change."""
+"""Generated streams for the stream benchmark: coefficients that jump, values that cannot be meant, and no change.
 
+python -m benchmarks.stream_generated --first-seed 12000 --seeds 8     # the jumps alone; nothing is written
+"""
+
+import argparse
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -7,11 +12,14 @@ import numpy as np
 from smoothfbo.stream.learner.changes import ChangeDetector, effective_memory
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.outcome import Outcome
-from smoothfbo.stream.learner.specification import Specification
+from smoothfbo.stream.learner.specification import Specification, blocks_until_known
+from smoothfbo.stream.options import default_block
 from smoothfbo.stream.passes import best_reference
 from smoothfbo.stream.rows import Rows
 
-JUMPS = tuple((every, size) for every in (500, 2_000, 10_000) for size in (1.0, 5.0))
+# Every so many rows, so large, and how many rows late a target becomes known.
+JUMPS = tuple((every, size, 1) for every in (500, 2_000, 10_000) for size in (1.0, 5.0))
+JUMPS += tuple((2_000, size, horizon) for horizon in (24, 48) for size in (1.0, 5.0))
 SEEDS = (0, 1, 2)  # of the jumps
 RECOVERED = 1.25  # times the error of the second half of the segments
 EVENT = 3_000
@@ -20,23 +28,27 @@ SPANS = {"2 to 64": (2, 64), "64 to 500": (64, 500), "500 to 1200": (500, 1_200)
 NOISES = ("gaussian", "student", "lognormal")
 
 
-def process(features: np.ndarray, target: np.ndarray) -> tuple[tuple[str, ...], Outcome]:
+def process(features: np.ndarray, target: np.ndarray, horizon: int = 1) -> tuple[tuple[str, ...], Outcome]:
     """The learner's outcome on numbers alone, without lags."""
     columns = features.shape[1]
-    spec = Specification(features=columns, outputs=1, is_classification=False, windows=(4, 16, 64), own=(-1,) * columns)
-    outcome = Learner(spec).process(Rows(features, target, np.r_[np.nan, target[:-1]]))
+    spec = Specification(
+        features=columns, outputs=1, is_classification=False, windows=(4, 16, 64), own=(-1,) * columns,
+        delay=blocks_until_known(horizon, default_block(False)), horizon=horizon,
+    )  # fmt: skip
+    previous = np.r_[np.full(horizon, np.nan), target[:-horizon]]
+    outcome = Learner(spec).process(Rows(features, target, previous))
     return ("smoothfbo", *spec.reference_names), outcome
 
 
-def measure_jump(every: int, size: float) -> dict[str, Any]:
+def measure_jump(every: int, size: float, horizon: int = 1, seeds: Iterable[int] = SEEDS) -> dict[str, Any]:
     """Five coefficients are drawn anew, `size` times as large as the noise; the best fixed expert of every seed."""
     ratios, of_memory, bests, after, later = [], [], [], [], []
-    for seed in SEEDS:
+    for seed in seeds:
         random, rows = np.random.default_rng(seed), max(4 * every, 8_000)
         x = random.normal(size=(rows, 5))
         weights = np.repeat(size * random.normal(size=(rows // every, 5)), every, axis=0)
         y = (x * weights).sum(axis=1) + random.normal(size=rows)
-        names, outcome = process(x, y)
+        names, outcome = process(x, y, horizon)
         squares = (outcome.predictions - y) ** 2
         errors = dict(zip(names, np.nanmean(squares, axis=1).tolist(), strict=True))
         best = best_reference(errors) or ""
@@ -49,7 +61,7 @@ def measure_jump(every: int, size: float) -> dict[str, Any]:
     mean_after, usual = np.concatenate(after).mean(axis=0), float(np.mean(later))
     recovered = [r for r in range(0, every // 2 - 64, 16) if mean_after[r : r + 64].mean() <= RECOVERED * usual]
     return {
-        "jumps every": every, "size": size, "best": bests, "ratios": ratios,
+        "jumps every": every, "size": size, "horizon": horizon, "best": bests, "ratios": ratios,
         "ratio": float(np.exp(np.mean(np.log(ratios)))), "learned_memory": float(np.exp(np.mean(np.log(of_memory)))),
         "recovered_after": recovered[0] if recovered else every, "error_64_to_128_rows_after":
         float(mean_after[64:128].mean()), "error_of_second_halves": usual,
@@ -96,3 +108,19 @@ def measure_alarms(noise: str, rows: int) -> dict[str, Any]:
         if place is not None:
             alarms.append(16 * place + 1)
     return {"noise": noise, "rows": rows, "alarms": len(alarms), "at": alarms}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first-seed", type=int, default=SEEDS[0])
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--horizons", type=int, nargs="+", default=sorted({horizon for *_, horizon in JUMPS}))
+    arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    for every, size, horizon in JUMPS:
+        if horizon in arguments.horizons:
+            print(measure_jump(every, size, horizon, seeds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

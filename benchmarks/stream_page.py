@@ -74,12 +74,15 @@ def bands(cases: list[dict[str, Any]]) -> list[str]:
 
 
 def jumps(cases: list[dict[str, Any]]) -> list[str]:
-    lines = _head("jumps every", "size", "of the best fixed expert", "rows until recovered", "learned memory alone")
+    lines = _head(
+        "jumps every", "size", "horizon", "of the best fixed expert", "rows until recovered", "learned memory alone"
+    )
     for case in cases:
         lines.append(
             _row(
                 f"{case['jumps every']:,} rows",
                 f"{case['size']:g}",
+                str(case.get("horizon", 1)),
                 f"{case['ratio']:.3f} ({min(case['ratios']):.3f} to {max(case['ratios']):.3f})",
                 f"{case['recovered_after']}",
                 f"{case['learned_memory']:.2f}",

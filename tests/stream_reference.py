@@ -242,18 +242,21 @@ class LateRules:
         self.shared = raw / raw.sum()
 
 
-def late_aggregate(experts, targets, block, delay, prior, part, first):
+def late_aggregate(experts, targets, block, delay, prior, part, first, present=None, since=0, shortest=0):
     """The recommended prediction of one output: block i is mixed after the blocks up to i - delay - 1 were judged.
 
     Blocks before `first` were predicted before anything was learnt, and are not judged. Rows without a target are not.
+    For each block of `present`, the experts are judged by what they would say of it when it is learnt, which stands
+    there; expert `since` is another one from then on, and what was said of the `delay` blocks after it does not count.
     """
     count, blocks = len(experts), experts.shape[1] // block
+    present, outdated = present or {}, 0
     rules, second = LateRules(prior, part), LateRules(np.ones(7) / 7, part)
     losses, rows = np.zeros((2, count)), np.zeros(2)
     moments, products = np.zeros((2, count, count)), np.zeros((2, count))
     kept, out = {}, []
-    for i in range(blocks):
-        x = experts[:, i * block : (i + 1) * block]
+
+    def advise(x):
         p = rules.mix(x)
         candidates = list(p)
         for m in range(2):
@@ -268,15 +271,12 @@ def late_aggregate(experts, targets, block, delay, prior, part, first):
                 c = np.linalg.solve(moments[m] + (ridge * size + 10 * rules.scale) * np.eye(count), products[m])
             candidates.append(p[0] + np.clip(c @ d, 0.3 * d.min(axis=0), 0.3 * d.max(axis=0)))
         candidates = np.array(candidates)
-        q = second.mix(candidates)
-        out.append(q.mean(axis=0))
-        kept[i] = x, p, d, candidates, q
-        if i - delay < first:
-            continue
-        x, p, d, candidates, q = kept.pop(i - delay)
-        y = targets[(i - delay) * block : (i - delay + 1) * block]
+        return x, p, d, candidates, second.mix(candidates)
+
+    def judge(advice, y, part):
         use = ~np.isnan(y)
-        x, p, d, candidates, q, y = x[:, use], p[:, use], d[:, use], candidates[:, use], q[:, use], y[use]
+        x, p, d, candidates, q = (said[:, use] for said in advice)
+        y = y[use]
         number = part * len(y)
         for m, (retention, memory) in enumerate(((0.9, 100), (0.99, 1000))):
             losses[m] = retention**number * losses[m] + part * ((x - y) ** 2).sum(axis=1)
@@ -288,4 +288,31 @@ def late_aggregate(experts, targets, block, delay, prior, part, first):
             products[m] = older * products[m] + (d * weight) @ (y - p[0])
         rules.learn(p, x, y, 5)
         second.learn(q, candidates, y, np.inf)
+
+    for i in range(blocks):
+        kept[i] = advise(experts[:, i * block : (i + 1) * block])
+        out.append(kept[i][-1].mean(axis=0))
+        if i - delay < first:
+            continue
+        advice, y = kept.pop(i - delay), targets[(i - delay) * block : (i - delay + 1) * block]
+        if i - delay in present:
+            x = present[i - delay].copy()
+            x[since] = x[shortest]
+            scales = rules.scale, second.scale
+            rules.part = 1.0
+            judge(advise(x), y, 1.0)
+            rules.part, rules.scale = part, scales[0]
+            rules.sums[:, since], rules.shared[since] = rules.sums.max(axis=1), rules.shared.max()
+            rules.shared = rules.shared / rules.shared.sum()
+            losses[:, since] = losses.min(axis=1)
+            begun, second = second, LateRules(np.ones(7) / 7, 1.0)
+            second.scale, second.rows = scales[1], begun.rows
+            *_, candidates, q = advise(x)
+            second.learn(q[:, ~np.isnan(y)], candidates[:, ~np.isnan(y)], y[~np.isnan(y)], np.inf)
+            second.part, second.scale = part, scales[1]
+            outdated = delay
+        elif outdated:
+            outdated -= 1
+        else:
+            judge(advice, y, part)
     return np.concatenate(out)

@@ -5,6 +5,7 @@ import itertools
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +14,9 @@ from stream_rows import KeptTables
 
 from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner.files import load, save
-from smoothfbo.stream.learner.learner import Learner
+from smoothfbo.stream.learner.learner import Learner, _rounds, double_precision
 from smoothfbo.stream.learner.specification import Specification, blocks_until_known
+from smoothfbo.stream.learner.waiting import said_of
 from smoothfbo.stream.pipeline import run_stream
 from smoothfbo.stream.rows import Rows
 
@@ -157,8 +159,11 @@ def whole():
     return learner, learner.process(rows_of_a_walk())
 
 
-def assert_mixed_with_late_feedback(rows, predictions):
-    """The recommended prediction is the mixture, in NumPy, of the experts' predictions with feedback that is late."""
+def assert_mixed_with_late_feedback(rows, predictions, present=None):
+    """The recommended prediction is the mixture, in NumPy, of the experts' predictions with feedback that is late.
+
+    `present` is what the experts would say of a block when it is learnt, if a change shows there.
+    """
     names, start = SPEC.expert_names, BLOCK * (DELAY + 1)  # of the first block that was predicted by a fit
     unit, origin = rows.target[:BLOCK].std(), rows.target[:BLOCK].mean()
     last = [name in ("last_value", "season_20") for name in names]
@@ -167,6 +172,8 @@ def assert_mixed_with_late_feedback(rows, predictions):
     found = reference.late_aggregate(
         (predictions[1 : 1 + len(names), start:end] - origin) / unit, (rows.target[start:end] - origin) / unit, BLOCK,
         DELAY, prior, 1 / HORIZON, first=0,
+        present={block - DELAY - 1: (said - origin) / unit for block, said in (present or {}).items()},
+        since=names.index("since_change"), shortest=names.index("last_block"),
     )  # fmt: skip
     np.testing.assert_allclose(predictions[0, start:end], found * unit + origin, rtol=1e-6)
 
@@ -175,13 +182,48 @@ def test_experts_are_judged_by_what_they_had_said(whole):
     assert_mixed_with_late_feedback(rows_of_a_walk(), whole[1].predictions)
 
 
-def test_no_expert_is_trusted_for_what_it_says_now():
-    """The law jumps after 70 blocks: without a delay the expert that begins again would be level with the best."""
-    random, count = np.random.default_rng(6), BLOCK * 84
+def rows_of_a_jump(before, after=14, slope=-4.0, seed=6):
+    """The law of the first column jumps after `before` blocks."""
+    random, count = np.random.default_rng(seed), BLOCK * (before + after)
     x = random.normal(size=(count, 4))
-    y = np.where(np.arange(count) < BLOCK * 70, 1, -4) * x[:, 0] + 0.3 * random.normal(size=count)
-    rows = Rows(x, y, np.r_[np.full(HORIZON, np.nan), y[:-HORIZON]])
+    y = np.where(np.arange(count) < BLOCK * before, 1, slope) * x[:, 0] + 0.3 * random.normal(size=count)
+    return Rows(x, y, np.r_[np.full(HORIZON, np.nan), y[:-HORIZON]])
+
+
+def said_at(rows, block):
+    """What the experts say of a block when it is learnt: the blocks before it are learnt, and `DELAY` more wait."""
+    learner = Learner(SPEC)
+    learner.process(part_of(rows, 0, BLOCK * (block + DELAY)))
+    said = learner.predict(part_of(rows, BLOCK * block, BLOCK * (block + 1)))
+    return said.predictions[1 : 1 + len(SPEC.expert_names)]
+
+
+def test_after_a_jump_experts_are_judged_by_what_they_say_now():
+    """In the second block after it the fits to the first one show it. Of the next blocks all was said before."""
+    rows, learner = rows_of_a_jump(70), Learner(SPEC)
+    assert_mixed_with_late_feedback(rows, learner.process(rows).predictions, {71: said_at(rows, 71)})
+    since = learner.state.since.moments[SPEC.constant, SPEC.constant]
+    assert since == BLOCK * (84 - DELAY - 71)  # rows from block 71 on; what waited then has not begun it once more
+
+
+def test_a_change_soon_after_the_beginning_is_not_trusted():
+    rows = rows_of_a_jump(40)
     assert_mixed_with_late_feedback(rows, Learner(SPEC).process(rows).predictions)
+
+
+def test_a_mixture_that_does_as_well_as_before_does_not_begin_again(whole):
+    """Its squared errors are compared with one and a half times s²; rows without a target do not count."""
+    state, counts = whole[0].state, jnp.asarray([1.0] * (BLOCK - 1) + [0.0])
+    mixture, place = _rounds(SPEC).mixture, int(state.memory.blocks)
+    with double_precision():
+        said = said_of(state.waiting, state.memory.blocks)
+        origin, unit = (float(leaf[0]) for leaf in mixture.views.first_units_of_target(state))
+        for ratio, expected in ((1.45, False), (1.55, True)):
+            away = np.sqrt(ratio * float(state.aggregate.first.shared.scale))
+            target = (np.asarray(said.advice.mixed)[:, 0] + away) * unit + origin
+            target[-1] = np.nan
+            block = part_of(rows_of_a_walk(), BLOCK * place, BLOCK * (place + 1))._replace(target=target)
+            assert bool(mixture.is_surprised(state, jax.tree.map(jnp.asarray, block), said, counts)) is expected
 
 
 def test_what_waits_is_the_same_for_all_portions(whole, tmp_path):

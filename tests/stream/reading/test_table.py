@@ -188,6 +188,7 @@ def test_times_that_are_not_used_are_named():
         (["$1200", "-$3.5"], "'\\$'"),
         (["1 200", "1\u202f300.5"], "' '"),
         (["1'200", "980"], '"\'"'),
+        (["١٢", "٣"], "'١'"),  # digits, but none that are read
     ],
 )
 def test_numbers_with_marks_are_no_classes(values, mark):

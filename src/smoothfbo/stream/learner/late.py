@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from smoothfbo.stream.learner.aggregation import LARGE_ERROR, VERY_LARGE_ERROR, Aggregate, Rules
+from smoothfbo.stream.learner.aggregation import LARGE_ERROR, VERY_LARGE_ERROR, Aggregate, Rules, trust
 from smoothfbo.stream.learner.late_rules import Block, huber_weights, learn_rules, mix_by_rules
 from smoothfbo.stream.learner.recent import LARGEST, RETENTIONS, ROUNDING, Recent
 from smoothfbo.stream.learner.stacking import MEMORIES, Stack, stacked
@@ -67,9 +67,42 @@ def judge_advice(
         errors = block.goals - said[0]
         weights = block.counts * huber_weights(jnp.sum(errors**2, axis=1), LARGE_ERROR, state.first.shared)
         stack = _restack(stack, _differences(experts, finite, said[0]), errors[:, 0], weights, block.number)
-    everywhere, equal = jnp.ones(candidates.shape[:2], bool), jnp.ones(len(candidates)) / len(candidates)
-    second = learn_rules(state.second, advice.rules, candidates, everywhere, block, equal, jnp.inf)
+    second = learn_rules(state.second, advice.rules, candidates, *_equal(candidates, block), jnp.inf)
     return Aggregate(first, recent, stack, second)
+
+
+def trust_late(
+    state: Aggregate,
+    expert: int,
+    experts: Float[Array, "experts rows columns"],
+    targets: Float[Array, "rows columns"],
+    known: Float[Array, " rows"],
+    prior: Float[Array, " experts"],
+) -> Aggregate:
+    """`trust` where targets are known late: what was said H rows ago says nothing of the experts as they are now.
+
+    So the newest block whose targets are known judges what they say of it now, and counts in full: first the experts;
+    then, with the weights that follow, the mixtures of them, which begin again. Both s² stay, as errors H rows ahead
+    are larger.
+    """
+    after = judge_advice(state, experts, advise(state, experts, prior), targets, known, 1.0, prior)
+    after = trust(_with_scales(after, state), expert)
+    advice = advise(after, experts, prior)
+    block = Block(jnp.where(known[:, None] > 0, targets, 0), known > 0, 1.0)
+    second = learn_rules(after.second, advice.rules, advice.candidates, *_equal(advice.candidates, block), jnp.inf)
+    return _with_scales(after._replace(second=second), state)
+
+
+def _with_scales(state: Aggregate, other: Aggregate) -> Aggregate:
+    def keep(rules: Rules, other: Rules) -> Rules:
+        return rules._replace(shared=rules.shared._replace(scale=other.shared.scale))
+
+    return state._replace(first=keep(state.first, other.first), second=keep(state.second, other.second))
+
+
+def _equal(candidates: Array, block: Block) -> tuple[Array, Block, Array]:
+    """That all mixtures say something, the block, and a prior that prefers none of them."""
+    return jnp.ones(candidates.shape[:2], bool), block, jnp.ones(len(candidates)) / len(candidates)
 
 
 def _finite(experts: Array) -> tuple[Array, Array]:

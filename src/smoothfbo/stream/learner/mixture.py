@@ -16,7 +16,8 @@ from smoothfbo.stream.learner.calibration import (
     with_unseen,
 )
 from smoothfbo.stream.learner.ladder import NEIGHBOURS
-from smoothfbo.stream.learner.late import Advice, advise, judge_advice
+from smoothfbo.stream.learner.late import Advice, advise, judge_advice, trust_late
+from smoothfbo.stream.learner.since import WORSE
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
@@ -60,7 +61,7 @@ class Mixture:
         self._mixed = [i for i, name in enumerate(spec.expert_names) if name not in NEIGHBOURS]
         self._near = [i for i, name in enumerate(spec.expert_names) if name in NEIGHBOURS]
         names = [spec.expert_names[i] for i in self._mixed]
-        self._since = names.index("since_change")
+        self._since, self._shortest = names.index("since_change"), names.index("last_block")
         last = [name == "last_value" or name.startswith("season_") for name in names]
         self._prior = [0.5 / (sum(last) if is_last else len(last) - sum(last)) for is_last in last]
         self._builds_on_last = [name == "last_value" or "difference" in name for name in names]
@@ -70,6 +71,23 @@ class Mixture:
 
     def trust_since(self, weights: Aggregate) -> Aggregate:
         return trust(weights, self._since)
+
+    def is_surprised(
+        self, state: LearnerState, block: Rows, said: BlockPrediction, counts: Float[Array, " rows"]
+    ) -> Bool[Array, ""]:
+        """Whether the mixture has done worse with a block that is known late than it does otherwise."""
+        assert said.advice is not None
+        losses = jnp.sum((said.advice.mixed - self._goal(state, block)) ** 2, axis=1)
+        return losses @ counts > WORSE * state.aggregate.first.shared.scale * jnp.sum(counts)
+
+    def trust_late(
+        self, state: LearnerState, block: Rows, experts: Float[Array, "experts rows outputs"], counts: Array
+    ) -> Aggregate:
+        """`trust_since` where targets are known late; `experts` is what all of them say now of the block."""
+        present = self._in_first_units(state, self.without_lost(state, block, experts))
+        present = present.at[self._since].set(present[self._shortest])  # it will be as short
+        prior = jnp.asarray(self._prior)
+        return trust_late(state.aggregate, self._since, present, self._goal(state, block), counts, prior)
 
     def no_mistakes(self) -> Float[Array, " classifiers"] | None:
         return jnp.zeros(len(self.spec.expert_names) + 2) if self.spec.is_classification else None

@@ -3,14 +3,14 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from smoothfbo.stream.learner.experts import ladder_predictions
 from smoothfbo.stream.learner.ladder import FAMILIES, LINEAR_RATE, ladder
 from smoothfbo.stream.learner.neighbours import COUNTS, class_shares, column_weights
 from smoothfbo.stream.learner.products import choose, multiply
 from smoothfbo.stream.learner.random_features import Expanded, draw, empty_fit, empty_random_features, expand, recur
-from smoothfbo.stream.learner.since import SHORT, Since, empty_since, judge
+from smoothfbo.stream.learner.since import SHORT, Since, empty_since, has_lasted, is_worse, judge
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
 from smoothfbo.stream.learner.views import Views, pairs
@@ -71,7 +71,7 @@ class Panel:
             (previous - mean) / spread,
             at_once,
         )
-        since = _judge(state, fits, (target - mean) / spread, counts)
+        since = judge(state.since, _compared(fits), (target - mean) / spread, counts)
         fits = fits * spread + mean
         random, guesses = self._recur(state, inputs, fits, previous, target, counts)
         near = self._neighbours(state, block, inputs, previous, moments[ladder(spec.rates)[self.linear]], at_once)
@@ -104,14 +104,29 @@ class Panel:
         block: Rows,
         said: Float[Array, "experts rows outputs"],
         counts: Float[Array, " rows"],
+        is_outdated: Bool[Array, ""],
     ) -> tuple[Since, Expanded]:
-        """What a block that is known late says of what the experts had said of it."""
-        fits = said[1 : 1 + len(FAMILIES) * len(ladder(self.spec.rates)) + 1]
+        """What a block that is known late says of what the experts had said of it; nothing of changes, if that is
+        outdated."""
+        fits = self._fits(said)
         mean, spread = self.views.units_of_target(state)
         target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
-        since = _judge(state, (fits - mean) / spread, (target - mean) / spread, counts)
+        judged = jnp.where(is_outdated, 0, counts)
+        since = judge(state.since, _compared((fits - mean) / spread), (target - mean) / spread, judged)
         inputs, previous = self.views.inputs(state, block.features), self.views.previous(state, block.previous)
         return since, self._recur(state, inputs, fits, previous, target, counts)[0]
+
+    def has_changed(
+        self, state: LearnerState, block: Rows, present: Float[Array, "experts rows outputs"], counts: Array
+    ) -> Bool[Array, ""]:
+        """Whether the fits of now, whose predictions are `present`, show a change after a long time without one."""
+        target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
+        had_lasted = has_lasted(state.since, self.spec.constant, self.spec.rows)
+        return had_lasted & is_worse(_compared(self._fits(present)), target, counts)
+
+    def _fits(self, experts: Float[Array, "experts rows outputs"]) -> Float[Array, "fits rows outputs"]:
+        """The ladder, and the fit to what came since the last change."""
+        return experts[1 : 1 + len(FAMILIES) * len(ladder(self.spec.rates)) + 1]
 
     def _recur(
         self, state: LearnerState, inputs: Array, fits: Array, previous: Array, target: Array, counts: Array
@@ -131,6 +146,6 @@ class Panel:
         return Expanded(waves, products), jnp.concatenate(guesses)
 
 
-def _judge(state: LearnerState, fits: Array, goal: Array, counts: Array) -> Since:
+def _compared(fits: Float[Array, "fits rows outputs"]) -> Float[Array, "compared rows outputs"]:
     """The fit to what came since the last change stands last; the shortest memories stand first."""
-    return judge(state.since, jnp.roll(fits, 1, axis=0)[: SHORT + 1], goal, counts)
+    return jnp.roll(fits, 1, axis=0)[: SHORT + 1]

@@ -13,7 +13,7 @@ from smoothfbo.stream.learner.blocks import Blocks
 from smoothfbo.stream.learner.mixture import Mixture
 from smoothfbo.stream.learner.panel import Panel
 from smoothfbo.stream.learner.random_features import Expanded
-from smoothfbo.stream.learner.since import Since, has_lasted
+from smoothfbo.stream.learner.since import Since, has_begun_again, has_lasted
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
@@ -96,15 +96,21 @@ class Rounds:
             played = self._predict(state, block, weight)
 
             waiting, state = state.waiting, state._replace(waiting=None)
+            outdated = None if waiting is None else waiting.outdated
 
-            def learn_one() -> tuple[LearnerState, Bool[Array, ""]]:
+            def learn_one() -> tuple[LearnerState, Bool[Array, ""], Int[Array, ""] | None]:
                 if late is None or waiting is None:
-                    return self._learn(state, block, played.said, played.after, weight)
-                return self._learn_late(state, _block(late, index), said_of(waiting, state.memory.blocks))
+                    return *self._learn(state, block, played.said, played.after, weight), None
+                return self._learn_late(
+                    state, _block(late, index), said_of(waiting, state.memory.blocks), waiting.outdated
+                )
 
-            state, finite = jax.lax.cond(index < learn, learn_one, lambda: (state, jnp.asarray(True)))
+            state, finite, outdated = jax.lax.cond(
+                index < learn, learn_one, lambda: (state, jnp.asarray(True), outdated)
+            )
             if waiting is not None:  # after learning: its place is that of the block that was learnt
-                state = state._replace(waiting=put(waiting, played.said, index < keep))
+                waiting = put(waiting._replace(outdated=outdated), played.said, index < keep)
+                state = state._replace(waiting=waiting)
             result = played.result._replace(finite=finite)
             results = jax.tree.map(
                 lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
@@ -161,13 +167,29 @@ class Rounds:
         return (counts & is_evaluated).astype(block.target.dtype)
 
     def _learn_late(
-        self, state: LearnerState, block: Rows, said: BlockPrediction
-    ) -> tuple[LearnerState, Bool[Array, ""]]:
-        """Learn a block that waited, by what was said of it when it was predicted."""
-        counts = self._counts(state, block, said.begun)
-        since, random = self.panel.judge(state, block, said.experts, counts)
-        weights, mistakes = self.mixture.judge(state, block, said, counts)
-        return self._learn(state, block, said, Layers(since, random, weights, mistakes))
+        self, state: LearnerState, block: Rows, said: BlockPrediction, outdated: Int[Array, ""]
+    ) -> tuple[LearnerState, Bool[Array, ""], Int[Array, ""]]:
+        """Learn a block that waited, by what was said of it when it was predicted, unless that is `outdated`."""
+        counts, is_outdated = self._counts(state, block, said.begun), outdated > 0
+        since, random = self.panel.judge(state, block, said.experts, counts, is_outdated)
+        said = said._replace(begun=said.begun & ~is_outdated)
+        weights, mistakes = self.mixture.judge(state, block, said, jnp.where(is_outdated, 0, counts))
+        present = self._present(state, block)
+        is_other = self.panel.has_changed(state, block, present, counts)
+        is_other &= self.mixture.is_surprised(state, block, said, counts)
+        since = jax.tree.map(lambda leaf: jnp.where(is_other, 0, leaf), since)
+        weights = jax.lax.cond(
+            is_other, lambda: self.mixture.trust_late(state, block, present, counts), lambda: weights
+        )
+        outdated = jnp.where(is_other, self.spec.delay, jnp.maximum(outdated - 1, 0))
+        return *self._learn(state, block, said, Layers(since, random, weights, mistakes)), outdated
+
+    def _present(self, state: LearnerState, block: Rows) -> Float[Array, "experts rows outputs"]:
+        """What all experts, as they are now, say of a block whose targets they do not know."""
+        inputs = self.views.inputs(state, block.features)
+        mean, spread = self.views.units_of_target(state)
+        learned = self.blocks.lanes(state, inputs)[:1] * spread + mean
+        return self.panel.predict(state, block, inputs, learned, jnp.zeros(self.spec.rows)).experts
 
     def _learn(
         self,
@@ -179,8 +201,9 @@ class Rounds:
     ) -> tuple[LearnerState, Bool[Array, ""]]:
         learnt = self.blocks.learn(state, block, said.lanes, said.past, weight)
         weights = after.aggregate
-        if not self.spec.delay:  # else what is judged next was said long before
-            is_other = has_lasted(state.since, after.since, self.spec.constant, self.spec.rows)
+        if not self.spec.delay:  # else see `_learn_late`
+            constant = self.spec.constant
+            is_other = has_lasted(state.since, constant, self.spec.rows) & has_begun_again(after.since, constant)
             weights = jax.lax.cond(is_other, self.mixture.trust_since, lambda weights: weights, weights)
         moments = jnp.where(learnt.has_moved, 0, after.since.moments) + learnt.gram
         random, aggregate = jax.lax.cond(learnt.has_moved, self._begin_again, lambda: (after.random, weights))

@@ -43,6 +43,21 @@ def judge(
     return Since(jnp.where(has_changed, 0, state.moments), jnp.where(has_changed, 0, losses))
 
 
-def has_lasted(before: Since, after: Since, constant: int, rows: int) -> Bool[Array, ""]:
-    """Whether what begins again, with `after`, had lasted long; `constant` is where 1 stands in the rows of moments."""
-    return (after.moments[constant, constant] == 0) & (before.moments[constant, constant] >= LONG * rows)
+def has_lasted(state: Since, constant: int, rows: int) -> Bool[Array, ""]:
+    """Whether the last change is long ago; `constant` is where 1 stands in the rows of moments."""
+    return state.moments[constant, constant] >= LONG * rows
+
+
+def has_begun_again(state: Since, constant: int) -> Bool[Array, ""]:
+    """Whether the block that is learnt next is its first."""
+    return state.moments[constant, constant] == 0
+
+
+def is_worse(
+    predictions: Float[Array, "compared rows outputs"],
+    target: Float[Array, "rows outputs"],
+    known: Float[Array, " rows"],
+) -> Bool[Array, ""]:
+    """The rule above for one block alone: A > 1.5 · min_k B_k."""
+    losses = jnp.sum((predictions - target) ** 2, axis=2) @ known
+    return losses[0] > WORSE * jnp.min(losses[1:])

@@ -66,7 +66,7 @@ def with_more_outputs(old: LearnerState, fresh: LearnerState) -> LearnerState:
     if waiting is not None and old.waiting is not None:
         before, said = old.waiting.said, waiting.said
         said = said._replace(lanes=grow(before.lanes, said.lanes), past=grow(before.past, said.past))
-        waiting = Waiting(said, old.waiting.blocks)
+        waiting = old.waiting._replace(said=said)
     parts = (state._replace(aggregate=None, waiting=None) for state in (old, fresh))  # pyright: ignore[reportArgumentType]
     return grow(*parts)._replace(aggregate=fresh.aggregate, waiting=waiting)
 

@@ -33,16 +33,20 @@ class BlockPrediction(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What was said of block i in slot i mod length, and how many blocks were kept so far."""
+    """What was said of block i in slot i mod length, and how many blocks were kept so far.
+
+    `outdated`: how many of the blocks that are learnt next are not to judge the mixture: see `Mixture.trust_late`.
+    """
 
     said: BlockPrediction
     blocks: Int[Array, ""]
+    outdated: Int[Array, ""]
 
 
 def nothing_waits(said: BlockPrediction, length: int) -> Waiting:
     """An empty ring for what looks like `said`."""
     slots = jax.tree.map(lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), said)
-    return Waiting(slots, jnp.zeros((), jnp.int32))
+    return Waiting(slots, *jnp.zeros((2,), jnp.int32))
 
 
 def said_of(waiting: Waiting, block: Int[Array, ""]) -> BlockPrediction:
@@ -59,4 +63,6 @@ def put(waiting: Waiting, said: BlockPrediction, is_full: Bool[Array, ""]) -> Wa
         old = jax.lax.dynamic_index_in_dim(all, slot, keepdims=False)
         return jax.lax.dynamic_update_index_in_dim(all, jnp.where(is_full, new, old), slot, 0)
 
-    return Waiting(jax.tree.map(fill, waiting.said, said), waiting.blocks + is_full.astype(jnp.int32))
+    return waiting._replace(
+        said=jax.tree.map(fill, waiting.said, said), blocks=waiting.blocks + is_full.astype(jnp.int32)
+    )

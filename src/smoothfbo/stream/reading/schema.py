@@ -241,7 +241,8 @@ def _refuse_mixed(first: pa.Table, name: str) -> None:
     words = [(row, value) for row, value in values if not converts(value, pa.float64())]
     if words and all(MARKED.fullmatch(value.strip()) for _, value in words):
         row, value = words[0]
-        mark = "a comma" if "," in value else repr(re.sub(r"[\d.+-]", "", value.strip())[0])
+        marks = re.sub(r"[0-9.+-]", "", value.strip())
+        mark = "a comma" if "," in value else repr(marks[0])
         raise UsageError(
             f"row {row + 1}, column {name!r}: {shortened(value)} has {mark}; numbers have a decimal point and no "
             f"other mark, such as 1234.5; if they are labels, add {name!r} to `categorical`."
