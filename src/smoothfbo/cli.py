@@ -68,6 +68,7 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
     from tyro.conf import subcommand
 
     from smoothfbo.harness import commands
+    from smoothfbo.harness.requirements import did_you_mean
     from smoothfbo.harness.texts import described
 
     kinds: list[Any] = []
@@ -81,6 +82,11 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
         is_chosen = arguments[:1] == [name]
         text = _description(kind, is_whole=is_chosen)
         kinds.append(Annotated[described(kind) if is_chosen else kind, subcommand(name, description=text)])
+    names = (*entries, *others)
+    if arguments and arguments[0] not in (*names, "-h", "--help"):
+        allowed = f"must be one of {', '.join(names)}"
+        question = did_you_mean(arguments[0], names)
+        raise UsageError(f"the command {allowed}, got {arguments[0]}{question}.")
     message = io.StringIO()
     try:
         with redirect_stderr(message):
@@ -88,7 +94,7 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        command = arguments[0] + " " if arguments and arguments[0] in (*entries, *others) else ""
+        command = arguments[0] + " " if arguments and arguments[0] in names else ""
         raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
 
 

@@ -174,3 +174,10 @@ def test_options_are_flags_on_the_command_line_alone():
     )
     with pytest.raises(ValueError, match=r"^`outer_rate` must be positive and finite, got -1\.0\.$"):
         RegressionConfig(outer_rate=(-1.0,))
+
+
+@pytest.mark.parametrize(("given", "question"), [("regresion", " (did you mean regression?)"), ("--preset", "")])
+def test_a_wrong_command_is_one_line_with_all_commands(given, question, capsys):
+    assert cli.main([given]) == 2
+    known = "arena, cartpole, regression, theory, stream, report, resume"
+    assert capsys.readouterr().err == f"smoothfbo: the command must be one of {known}, got {given}{question}.\n"
