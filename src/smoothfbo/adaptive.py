@@ -43,6 +43,7 @@ class AdaptiveState(NamedTuple):
     cosines: Float[Array, " directions"]  # running means of c
     before: PyTree  # λ of the last round
     average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
+    since: Int[Array, ""]  # rounds with a gradient since the problem changed at once, or since the start
 
 
 def adaptive_steps(
@@ -100,8 +101,9 @@ def adaptive_steps(
       one length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
-    - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
-      being too short or too long: with 0.3 m², where m is the mean c of the last five rounds or so.
+    - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do those after a change
+      (`Candidates.changed`), where t is counted from, and rounds in which moves keep being too short or too long: with
+      0.3 m², where m is the mean c of the last five rounds or so.
     - `memory`: share of the old mean in the running mean of squares.
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
@@ -148,6 +150,7 @@ def adaptive_steps(
             cosines=jnp.zeros(len(shares), number),
             before=jax.tree.map(jnp.array, params),
             average=zeros(),
+            since=jnp.zeros((), jnp.int32),
         )
 
     def update(
@@ -167,13 +170,15 @@ def adaptive_steps(
         # A skipped round has gradients of zero; the running means must never see what is not finite.
         usable = jnp.isfinite(squared_norm(gradients)) & (squared_norm(judge) > 0)
 
-        age = state.rounds.astype(number)
+        if candidates is not None and candidates.changed is not None:
+            state = optax.tree.where(candidates.changed, _begun_again(state), state)
+        age, since = state.rounds.astype(number), state.since.astype(number)
         kept = jnp.asarray(memory, number)
         weight, sizes = _weight(state, gradients, kept)
         updates, judge, gradients = _scaled((updates, judge, gradients), weight)
         mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, updates)
         if is_averaged:
-            counted = 1 - (1 - 1 / averaging) ** (age + 1)
+            counted = 1 - (1 - 1 / averaging) ** (since + 1)
             gradients = (*gradients, _scaled(mean, 1 / counted))
 
         if project is None:
@@ -189,7 +194,7 @@ def adaptive_steps(
         faded = jnp.minimum(1, norm(judge).astype(number) / usual)
         cosines = -faded * jnp.stack([cosine(judge, move) for move in moves]).astype(number)
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
-        speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
+        speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + since), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
         most = longest(params, state.scale)
         lengths = jnp.clip(lengths, SMALLEST * state.scale, most / _size(params) ** 0.5)
@@ -203,7 +208,7 @@ def adaptive_steps(
         move, lengths = _scaled(move, shorter), (shorter if cautious else 1) * lengths
         following = AdaptiveState(
             state.rounds + 1, state.scale, lengths, squares, judged, sizes, mean, directions, moves, recent, params,
-            average,
+            average, state.since + 1,
         )  # fmt: skip
         nothing = tuple(zeros for _ in directions)
         # λ stays where the moves so far have led: the next round judges them, and no move of this one.
@@ -219,7 +224,7 @@ def _checked(updates: PyTree, candidates: Any, grad: PyTree | None, planned: int
         raise TypeError(
             f"candidates must be a smoothfbo.Candidates(directions, judge), got a {type(candidates).__name__}."
         )
-    gradients, judge = ((updates,), updates) if candidates is None else candidates
+    gradients, judge = ((updates,), updates) if candidates is None else candidates[:2]
     if len(gradients) != planned:
         raise ValueError(
             f"adaptive_steps was made for candidates={planned}, but gets {len(gradients)} from the "
@@ -265,6 +270,12 @@ def _inverse_roots(
     correction = 1 - kept ** (state.rounds.astype(kept.dtype) + 1)
     roots = jnp.sqrt(squares / jnp.where(correction > 0, correction, 1))
     return squares, jnp.where(roots > 0, 1 / jnp.where(roots > 0, roots, 1), 0)
+
+
+def _begun_again(state: AdaptiveState) -> AdaptiveState:
+    """After a change nothing can be said about the moves before it, and lengths adapt as fast as at the start."""
+    mean, directions, moves = optax.tree.zeros_like((state.mean, state.directions, state.moves))
+    return state._replace(since=jnp.zeros_like(state.since), mean=mean, directions=directions, moves=moves)
 
 
 def _made(state: AdaptiveState, params: PyTree) -> list[PyTree]:

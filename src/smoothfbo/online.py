@@ -112,7 +112,7 @@ class Online(eqx.Module):
         # Squares must be finite too, in the gradient's own dtype: optimisers that accumulate them overflow for ever.
         finite = jnp.isfinite(squared_norm(gradient)) & all_finite(jax.tree.map(jnp.square, gradient))
         if estimate.candidates is not None:
-            finite &= jnp.isfinite(squared_norm(estimate.candidates))
+            finite &= jnp.isfinite(squared_norm((estimate.candidates.directions, estimate.candidates.judge)))
         gradient = optax.tree.where(finite, gradient, optax.tree.zeros_like(gradient))
         value = jnp.where(finite, estimate.outer_loss, jnp.inf)
         known = {"value": value, "grad": gradient}

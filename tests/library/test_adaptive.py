@@ -14,18 +14,31 @@ ROUNDS = 40
 
 
 def reference(
-    gradients, start, project, length=1e-2, adaptation=0.02, memory=0.999, averaging=16, cautious=False, through=None,
+    gradients,
+    start,
+    project,
+    length=1e-2,
+    adaptation=0.02,
+    memory=0.999,
+    averaging=16,
+    cautious=False,
+    through=None,
+    changes=(),
     trace=0.8,
-):  # fmt: skip
+):
     """λ_t of all rounds for given candidates (rounds, k, d), written from the formulas. `through(point, vector)` is the
-    derivative of the projection."""
+    derivative of the projection. In the rounds `changes` the problem changes at once."""
     outer, count = np.array(start), gradients.shape[1]
     gradients = gradients * counted(gradients, memory)[:, None, None]
     scale = max(1, np.sqrt(np.mean(outer**2)))
     shares = np.full(count, 1 / count)
+    first = [max([0, *(t for t in changes if t <= now)]) for now in range(ROUNDS)]
     if averaging > 1:
         weights = (1 - 1 / averaging) ** np.arange(ROUNDS)
-        means = [weights[: t + 1][::-1] @ gradients[: t + 1, -1] / weights[: t + 1].sum() for t in range(ROUNDS)]
+        means = [
+            weights[: t + 1 - s][::-1] @ gradients[s : t + 1, -1] / weights[: t + 1 - s].sum()
+            for t, s in enumerate(first)
+        ]
         gradients = np.concatenate([gradients, np.array(means)[:, None]], axis=1)
         shares = np.append(0.98 * shares, 0.02)
         count += 1
@@ -38,7 +51,10 @@ def reference(
         judge = candidates[0] if through is None else through(end, candidates[0])
         judged = 0.95 * judged + 0.05 * np.sum(judge**2)
         usual = np.sqrt(judged / (1 - 0.95 ** (t + 1)))
-        if directions is not None:
+        if t in changes:
+            moves = np.zeros_like(moves)
+            recent *= 0.8
+        elif directions is not None:
             for k in range(count):
                 moves[k] = directions[k] * made + trace * moves[k]
                 if through is not None:
@@ -47,7 +63,7 @@ def reference(
                 cosine = -(judge @ moves[k]) / size if size > 0 else 0.0
                 cosine *= min(1, np.linalg.norm(judge) / usual)
                 recent[k] = 0.8 * recent[k] + 0.2 * cosine
-                speed = max(adaptation, 1 / np.sqrt(1 + t), 0.3 * recent[k] ** 2)
+                speed = max(adaptation, 1 / np.sqrt(1 + t - first[t]), 0.3 * recent[k] ** 2)
                 lengths[k] *= np.exp(speed * cosine)
         longest = (0.3 if cautious else 1.0) * max(scale * np.sqrt(outer.size), np.linalg.norm(outer))
         lengths = np.minimum(lengths, longest / np.sqrt(outer.size))
@@ -77,20 +93,24 @@ def counted(gradients, memory):
     return np.array(weights)
 
 
-def moved(gradients, start, project=lambda outer: outer, project_in_steps=None, **options):
+def moved(gradients, start, project=lambda outer: outer, project_in_steps=None, changes=None, **options):
     """The same by the library."""
     steps = sf.adaptive_steps(candidates=gradients.shape[1], project=project_in_steps, **options)
 
-    def one(carry, candidates):
+    def one(carry, inputs):
         outer, state = carry
+        t, candidates = inputs
+        changed = None if changes is None else jnp.isin(t, jnp.asarray(changes))
         change, state = steps.update(
-            candidates[-1], state, outer, candidates=Candidates(tuple(candidates), candidates[0])
+            candidates[-1], state, outer, candidates=Candidates(tuple(candidates), candidates[0], changed)
         )
         outer = project(outer + change)
         return (outer, state), outer
 
     start = jnp.asarray(start)
-    (_, state), path = jax.jit(lambda g: jax.lax.scan(one, (start, steps.init(start)), g))(jnp.asarray(gradients))
+    (_, state), path = jax.jit(lambda g: jax.lax.scan(one, (start, steps.init(start)), (jnp.arange(len(g)), g)))(
+        jnp.asarray(gradients)
+    )
     return np.concatenate([start[None], path]), state
 
 
@@ -117,6 +137,22 @@ def test_the_recursion(count, averaging, length, cautious):
     np.testing.assert_allclose(state.lengths, lengths, rtol=1e-10)
     assert np.ptp(np.log(lengths)) > 0.01 or count == averaging == 1
     assert np.any(expected == -3.01)  # the projection was met
+
+
+@pytest.mark.parametrize("project", [None, lambda outer: outer - jnp.mean(outer) + 0.25])
+def test_after_a_change_lengths_adapt_as_at_the_start(project):
+    """Running mean, moves and the speed of adaptation begin again; lengths and sizes of gradients are kept."""
+    gradients, start, changes = draw(), np.array([0.5, -0.5, 0.5, 0.5]), [9, 10, 31]
+    through = None if project is None else lambda point, vector: vector - np.mean(vector)
+    made = (lambda outer: outer) if project is None else (lambda outer: np.asarray(project(outer)))
+    expected, lengths = reference(gradients, start, made, through=through, changes=changes)
+    path, state = moved(gradients, start, project or (lambda outer: outer), project, changes=changes)
+    tolerance = 1e-10 if project is None else 1e-4
+    np.testing.assert_allclose(path, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(state.lengths, lengths, rtol=tolerance)
+    assert int(state.since) == ROUNDS - 31
+    _, other = moved(gradients, start, project or (lambda outer: outer), project)
+    assert np.max(np.abs(np.log(other.lengths / lengths))) > 0.1
 
 
 @pytest.mark.parametrize("curved", [False, True])
@@ -174,7 +210,8 @@ def test_lengths_do_not_grow_on_the_border_of_a_ball(key):
 def test_moves_that_keep_being_too_short_grow_faster():
     """A gradient that does not change: its length grows by exp(0.3 m²) a round, not by exp(0.02)."""
     steps, zero = sf.adaptive_steps(averaging=1), jnp.zeros(4)
-    state = steps.init(zero)._replace(rounds=jnp.asarray(10_000), cosines=jnp.array([0.9]), squares=jnp.ones(1))
+    state = steps.init(zero)._replace(cosines=jnp.array([0.9]), squares=jnp.ones(1))
+    state = state._replace(rounds=jnp.asarray(10_000), since=jnp.asarray(10_000))
     outer, lengths = zero, []
     for _ in range(4):
         change, state = steps.update(jnp.ones(4), state, outer)

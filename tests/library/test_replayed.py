@@ -235,21 +235,22 @@ def test_which_rounds_determine_a_fit():
 
 
 def page(gains, counts):
-    """S_t and the rounds since it was 0, from the formula; the running mean and variance of the last 50 that count."""
+    """S_t and the rounds since it was 0, from the formula; the running mean and variance of the roots of the last 50
+    gains that count."""
     mean = variance = total = 0.0
     known, since, found = 0, 0, []
-    for gain, counted in zip(gains, counts, strict=True):
+    for gain, counted in zip(np.sign(gains) * np.sqrt(np.abs(gains)), counts, strict=True):
         is_known = known >= 20
         z = (gain - mean) / np.sqrt(variance) if is_known else 0.0
-        total = max(0.0, total + z - 3.0)
+        total = max(0.0, total + z - 2.25)
         since = since + 1 if total > 0 else 0
-        found.append((total > 6, since))
+        found.append((total > 3, since))
         if counted:
             value = min(gain, mean + 3 * np.sqrt(variance)) if is_known else gain
             known, old = min(known + 1, 50), mean
             mean += (value - mean) / known
             variance += ((value - old) * (value - mean) - variance) / known
-        if total > 6:
+        if total > 3:
             total, since = 0.0, 0
     return found
 
@@ -257,7 +258,7 @@ def page(gains, counts):
 def test_changes_are_found_as_by_the_formula():
     """Gains with a small and a large jump, single outliers that are none, and one that is not a number."""
     gains = np.random.default_rng(0).gamma(4.0, size=160)
-    gains[90] += 15.0  # about seven deviations: once is not enough
+    gains[90] += 7.0  # about three deviations of the root: once is not enough
     gains[120:] += 10.0
     counts = np.arange(160) % 7 != 3
     expected = page(gains, counts)
@@ -295,12 +296,14 @@ def test_the_window_begins_again_where_the_inner_problem_changes(key):
         length = min(length + 1, 4)
         gains, counts = [*gains, losses[0] - losses[1]], [*counts, length == 4]
         changed, since = page(gains, counts)[-1]
+        before = length
         length = min(length, since) if changed else length
         if changed:
             gradient = refined(joined([ridges[t - i % length] for i in range(4)]), newest, outer)[1]
         estimate, state = call(state, ridge_data(newest))
         np.testing.assert_allclose(estimate.gradient, gradient, rtol=1e-7)
         assert int(state.rounds) == length
+        assert bool(estimate.candidates.changed) == (length < before)
         lengths.append(length)
     assert int(state.change.rounds) == sum(counts)
     assert lengths[3:40] == [4] * 37

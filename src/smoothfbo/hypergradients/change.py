@@ -8,12 +8,12 @@ from jaxtyping import Array, Bool, Float, Int
 MEMORY = 50  # rounds, of the running mean and variance of the gain
 FIRST = 20  # rounds before which nothing is an alarm: mean and variance are not known yet
 FAR = 3.0  # standard deviations: what lies beyond does not move mean and variance
-ALLOWED = 3.0  # standard deviations that a round may lie above the mean for nothing
-ALARM = 6.0  # the sum at which it is a change
+ALLOWED = 2.25  # standard deviations that a round may lie above the mean for nothing
+ALARM = 3.0  # the sum at which it is a change
 
 
 class ChangeState(NamedTuple):
-    mean: Float[Array, ""]
+    mean: Float[Array, ""]  # of the root of the gain
     variance: Float[Array, ""]
     rounds: Int[Array, ""]  # that mean and variance are made of
     total: Float[Array, ""]  # the cumulative sum
@@ -31,16 +31,19 @@ def no_change() -> ChangeState:
 
 
 def watch(state: ChangeState, gain: Float[Array, ""], counts: Bool[Array, ""]) -> tuple[Verdict, ChangeState]:
-    """Page's test (1954) of G_t, in standard deviations z_t from its running mean:
+    """Page's test (1954) of √G_t (of −√−G_t, where G_t < 0), in standard deviations z_t from its running mean:
 
-        S_t = max(0, S_{t−1} + z_t − 3),     a change where S_t > 6.
+        S_t = max(0, S_{t−1} + z_t − 2.25),     a change where S_t > 3.
 
-    Two or three rounds far above the mean are a change; one is, only if it lies nine deviations above. S leaves 0 when
-    the change came, so it is known how many rounds belong to what is new. Rounds that do not `counts` are judged, but
-    leave mean and variance as they are. What is not finite says nothing.
+    One round that lies 5.25 deviations above the mean is a change, or some that lie less far above. The root, because
+    a gain is a sum of squares, of a few numbers at times: without it the upper tail of G_t is long, and rounds in which
+    nothing changes lie six deviations above the mean. S leaves 0 when the change came, so it is known how many rounds
+    belong to what is new. Rounds that do not `counts` are judged, but leave mean and variance as they are. What is not
+    finite says nothing.
     """
     gain = gain.astype(state.mean.dtype)
     usable = jnp.isfinite(gain)
+    gain = jnp.sign(gain) * jnp.sqrt(jnp.abs(gain))
     deviation = jnp.sqrt(state.variance)
     is_known = (state.rounds >= FIRST) & (deviation > 0)
     z = jnp.where(is_known & usable, (gain - state.mean) / jnp.where(deviation > 0, deviation, 1), 0)

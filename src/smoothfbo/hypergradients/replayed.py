@@ -65,7 +65,7 @@ class Replayed(AbstractEstimator):
 
     **Where the inner problem changes at once**, the window would go on to answer for what is over. So it is watched how
     much `own` gains on the inner samples of the round, G_t = L_in(ĥ_window) − L_in(ĥ_own). Where G_t lies far above its
-    running mean (Page's test, in standard deviations: S_t = max(0, S_{t−1} + z_t − 3) > 6), the window keeps
+    running mean (Page's test of √G_t, in standard deviations: S_t = max(0, S_{t−1} + z_t − 2.25) > 3), the window keeps
     the rounds since S left 0, and grows again. The round of the alarm is fitted again with these, so it is the first
     that answers for what is new. A steady drift is no change: the mean of G_t has it.
 
@@ -180,13 +180,15 @@ class Replayed(AbstractEstimator):
                 replayed = _last(history, prepared, self.window, slot, used)
                 return self._fits(problem, outer, state, replayed, prepared, data, key)
 
-            fits, change, rounds = _since_change(fit, state.change, rounds, self.window)
+            available = rounds
+            fits, change, rounds = _since_change(fit, state.change, available, self.window)
             estimate, window, judge, refined, own, _ = fits
+            candidates = Candidates((judge, refined.gradient), judge, rounds < available)
             estimate = estimate._replace(
                 gradient=refined.gradient,
                 explicit=refined.explicit,
                 implicit=refined.implicit,
-                candidates=Candidates((judge, refined.gradient), judge),
+                candidates=candidates,
             )
             if state.span is not None:
                 assert isinstance(self.estimator, Functional)
@@ -197,7 +199,7 @@ class Replayed(AbstractEstimator):
                 values = batched(self.estimator.predictor(window))(data.inner.x)
                 counts = determines_fit(problem, outer, values, data.inner, self.estimator.parameters(fitted))
                 independent = optax.tree.where(counts, refined.gradient, judge)
-                estimate = estimate._replace(candidates=Candidates((judge, refined.gradient), independent))
+                estimate = estimate._replace(candidates=candidates._replace(judge=independent))
                 span = learn_span(state.span, self.window, single.gradient, half.gradient, judge, counts)
         else:
             replayed = _last(history, prepared, self.window, slot, rounds)
