@@ -74,7 +74,9 @@ def bands(cases: list[dict[str, Any]]) -> list[str]:
 
 
 def jumps(cases: list[dict[str, Any]]) -> list[str]:
-    lines = _head("jumps every", "size", "horizon", "of the best fixed expert", "rows until recovered", "learned memory alone")
+    lines = _head(
+        "jumps every", "size", "horizon", "of the best fixed expert", "rows until recovered", "learned memory alone"
+    )
     for case in cases:
         lines.append(
             _row(
