@@ -411,7 +411,7 @@ MUTATIONS = [
     ("stream/learner/mixture.py", "present = present.at[self._since].set(present[self._shortest])", "pass", "stream/learner/test_horizon.py"),
     ("stream/learner/mixture.py", "losses @ counts > WORSE * state", "losses @ counts > state", "stream/learner/test_horizon.py"),
     ("stream/learner/panel.py", "judged = jnp.where(is_outdated, 0, counts)", "judged = counts", "stream/learner/test_horizon.py"),
-    ("stream/learner/panel.py", "return had_lasted & is_worse(", "return is_worse(", "stream/learner/test_horizon.py"),
+    ("stream/learner/rounds.py", "is_possible = has_lasted(", "is_possible = ~has_lasted(", "stream/learner/test_horizon.py"),
     ("stream/learner/rounds.py", "jnp.where(is_other, self.spec.delay, ", "jnp.where(is_other, 0, ", "stream/learner/test_horizon.py"),
     ("stream/learner/rounds.py", "self.mixture.judge(state, block, said, jnp.where(is_outdated, 0, counts))", "self.mixture.judge(state, block, said, counts)", "stream/learner/test_horizon.py"),
     ("stream/learner/since.py", "return losses[0] > WORSE * jnp.min(losses[1:])", "return losses[0] < WORSE * jnp.min(losses[1:])", "stream/learner/test_horizon.py"),

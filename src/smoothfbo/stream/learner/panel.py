@@ -10,7 +10,7 @@ from smoothfbo.stream.learner.ladder import FAMILIES, LINEAR_RATE, ladder
 from smoothfbo.stream.learner.neighbours import COUNTS, class_shares, column_weights
 from smoothfbo.stream.learner.products import choose, multiply
 from smoothfbo.stream.learner.random_features import Expanded, draw, empty_fit, empty_random_features, expand, recur
-from smoothfbo.stream.learner.since import SHORT, Since, empty_since, has_lasted, is_worse, judge
+from smoothfbo.stream.learner.since import SHORT, Since, empty_since, is_worse, judge
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
 from smoothfbo.stream.learner.views import Views, pairs
@@ -117,12 +117,11 @@ class Panel:
         return since, self._recur(state, inputs, fits, previous, target, counts)[0]
 
     def has_changed(
-        self, state: LearnerState, block: Rows, present: Float[Array, "experts rows outputs"], counts: Array
+        self, block: Rows, present: Float[Array, "experts rows outputs"], counts: Float[Array, " rows"]
     ) -> Bool[Array, ""]:
-        """Whether the fits of now, whose predictions are `present`, show a change after a long time without one."""
+        """Whether the fits of now, whose predictions are `present`, show a change."""
         target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
-        had_lasted = has_lasted(state.since, self.spec.constant, self.spec.rows)
-        return had_lasted & is_worse(_compared(self._fits(present)), target, counts)
+        return is_worse(_compared(self._fits(present)), target, counts)
 
     def _fits(self, experts: Float[Array, "experts rows outputs"]) -> Float[Array, "fits rows outputs"]:
         """The ladder, and the fit to what came since the last change."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from smoothfbo.stream.learner import problem as bilevel
@@ -174,13 +175,17 @@ class Rounds:
         since, random = self.panel.judge(state, block, said.experts, counts, is_outdated)
         said = said._replace(begun=said.begun & ~is_outdated)
         weights, mistakes = self.mixture.judge(state, block, said, jnp.where(is_outdated, 0, counts))
-        present = self._present(state, block)
-        is_other = self.panel.has_changed(state, block, present, counts)
-        is_other &= self.mixture.is_surprised(state, block, said, counts)
+
+        def look() -> tuple[Aggregate, Bool[Array, ""]]:
+            present = self._present(state, block)
+            is_other = self.panel.has_changed(block, present, counts)
+            trusted = self.mixture.trust_late(state, block, present, counts)
+            return optax.tree.where(is_other, trusted, weights), is_other
+
+        is_possible = has_lasted(state.since, self.spec.constant, self.spec.rows)
+        is_possible &= self.mixture.is_surprised(state, block, said, counts)
+        weights, is_other = jax.lax.cond(is_possible, look, lambda: (weights, jnp.asarray(False)))
         since = jax.tree.map(lambda leaf: jnp.where(is_other, 0, leaf), since)
-        weights = jax.lax.cond(
-            is_other, lambda: self.mixture.trust_late(state, block, present, counts), lambda: weights
-        )
         outdated = jnp.where(is_other, self.spec.delay, jnp.maximum(outdated - 1, 0))
         return *self._learn(state, block, said, Layers(since, random, weights, mistakes)), outdated
 
