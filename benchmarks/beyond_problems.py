@@ -88,6 +88,7 @@ def sources(
     factor: Any = lambda t: 1.0,  # noqa: ARG005
     counted: Any = None,
     project: Any = None,
+    units: float = 1.0,
 ) -> Case:
     """Source k gives xᵀ(f + c_{t,k} e_k) + noise, the outer data xᵀf + noise; x ~ N(0, I), and the e_k are orthonormal.
 
@@ -126,7 +127,7 @@ def sources(
         lambda outer, v, x, y: (v - y["target"]) ** 2,  # noqa: ARG005
     )
     begin = jnp.zeros(WRONG) + start
-    return Case(draw, begin, gap, problem, sf.Linear(identity, ridge=RIDGE), project)
+    return Case(draw, begin, gap, problem, sf.Linear(identity, ridge=RIDGE), project, units=units)
 
 
 # Instruments
@@ -416,6 +417,8 @@ PROBLEMS: dict[str, tuple[str, int, Callable[[Any], Case]]] = {
             partial(sources, weights=lambda outer: jax.nn.softmax(outer - 100), start=100.0)),
     "scales": ("a softmax of (100 λ₁, λ₂, λ₃/100)", 600,
                partial(sources, weights=lambda outer: jax.nn.softmax(SCALES * outer))),
+    "narrow": ("a softmax of 1000 λ", 600,
+               partial(sources, weights=lambda outer: jax.nn.softmax(1000 * outer), units=0.001)),
     "ball": ("an instrument, λ in a ball", 600, partial(instrument, **BALL)),
     "quadratic-ball": ("a noisy quadratic on a ball", 600, partial(quadratic, project=onto_ball)),
     "quadratic-simplex": ("a noisy quadratic on the simplex", 600, partial(quadratic, project=onto_simplex)),

@@ -1,9 +1,8 @@
 """The recommended SmoothFBO, nothing tuned, on problems beyond the arena, against FBO tuned on each of them.
 
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
-reported seeds, and the best rival is the one that is best there. Rivals take closed-form fits of the round's data: FBO,
-its θ-mix, and SmoothFBO with a window of stored gradients. Beside them is an unrolled inner function, trained by five
-steps of Adam a round; unrolled, a closed-form fit gives FBO's gradient.
+reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
+its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
 `python -m benchmarks.recommended_beyond --out FILE [--only NAME ...]`.
 """
 
@@ -13,6 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,12 +24,11 @@ import smoothfbo as sf
 from benchmarks import measure
 from benchmarks.beyond_problems import PROBLEMS, Case
 from benchmarks.recommended_regression import ratio
-from smoothfbo.testbeds.base import trained
 
 SEEDS, TUNING = tuple(range(12_000, 12_020)), tuple(range(540, 544))
 KINDS = ("sgd", "normalised", "adam")
 RATES = tuple(float(f"{rate:.1g}") for rate in 10.0 ** np.arange(-4, 2.25, 0.5))  # in the problem's units
-WINDOWS, MIX, INNER_RATES = (4, 16), 0.4, (0.03, 0.3)
+METHODS, WINDOWS, MIX = ("fbo", "mixed", "stored"), (4, 16), 0.4
 EVERY = 5  # rounds: how often the gap is taken in the second half
 
 
@@ -47,16 +46,11 @@ def stepping(kind: Any, rate: Any) -> optax.GradientTransformation:
     return optax.GradientTransformation(adam.init, update)
 
 
-def rival(is_unrolled: bool, case: Case, setting: Any) -> sf.Online:
-    kind, rate, window, mix, inner_rate = setting
+def rival(case: Case, setting: Any) -> sf.Online:
+    kind, rate, window, mix = setting
     rate = rate * jnp.where(kind == 0, case.units**2, case.units)
     smoother = sf.mixed_average(mix, sf.window_average(window, capacity=max(WINDOWS), constant=True))
-    if case.linear is None:
-        estimator = sf.Oracle(case.oracle)
-    elif is_unrolled:
-        estimator = sf.Unrolled(trained(case.linear, rate=inner_rate))
-    else:
-        estimator = sf.Functional(case.linear, case.linear)
+    estimator = sf.Oracle(case.oracle) if case.linear is None else sf.Functional(case.linear, case.linear)
     return sf.Online(case.problem, estimator, optax.chain(smoother, stepping(kind, rate)), case.project)
 
 
@@ -81,30 +75,33 @@ def lane(make: Any, rounds: int, algorithm: Any, setting: Any, seed: Any) -> Any
 
 
 class Program:
-    """Lanes of one problem, (setting, seed), so many at a time: it is compiled once."""
+    """Lanes of one problem, `settings` times `seeds` at a time, so that it is compiled once. Settings share data."""
 
-    def __init__(self, make: Any, rounds: int, algorithm: Any, lanes: int):
-        self.lanes, self.program = lanes, jax.jit(jax.vmap(partial(lane, make, rounds, algorithm)))
+    def __init__(self, make: Any, rounds: int, algorithm: Any, settings: int, seeds: int):
+        one = partial(lane, make, rounds, algorithm)
+        self.program = jax.jit(jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None)))
+        self.settings, self.seeds = settings, seeds
 
     def __call__(self, settings: Sequence[tuple[Any, ...]], seeds: Sequence[int]) -> dict[str, np.ndarray]:
         """Axes (setting, seed)."""
-        pairs = list(product(settings, seeds))
-        padded = [pairs[number % len(pairs)] for number in range(self.lanes)]
-        columns = tuple(jnp.asarray(column) for column in zip(*(setting for setting, _ in padded), strict=True))
-        found = self.program(columns, jnp.asarray([seed for _, seed in padded]))
-        form = len(settings), len(seeds)
-        return {name: np.asarray(values, float)[: len(pairs)].reshape(form) for name, values in found.items()}
+        columns = zip(*_filled(settings, self.settings), strict=True)
+        settings_of_all = tuple(jnp.asarray(column) for column in columns)
+        parts = [
+            self.program(settings_of_all, jnp.asarray(_filled(seeds[start : start + self.seeds], self.seeds)))
+            for start in range(0, len(seeds), self.seeds)
+        ]
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1).astype(float), *parts)
+        return {name: values[: len(settings), : len(seeds)] for name, values in joined.items()}
+
+
+def _filled(some: Sequence[Any], number: int) -> list[Any]:
+    return [*some, *[some[0]] * (number - len(some))]
 
 
 def grid(method: str, kinds: Sequence[str], rates: Sequence[float]) -> list[tuple[Any, ...]]:
-    """(kind, rate, window, θ, rate of the inner function), of one method."""
-    windows = (1,) if method in ("fbo", "unrolled") else WINDOWS
-    mix = MIX if method == "mixed" else 0.0
-    inner_rates = INNER_RATES if method == "unrolled" else (0.0,)
-    return [
-        (KINDS.index(kind), rate, window, mix, inner)
-        for kind, rate, window, inner in product(kinds, rates, windows, inner_rates)
-    ]
+    """(kind, rate, window, θ), of one method."""
+    windows, mix = (1,) if method == "fbo" else WINDOWS, MIX if method == "mixed" else 0.0
+    return [(KINDS.index(kind), rate, window, mix) for kind, rate, window in product(kinds, rates, windows)]
 
 
 def tune(program: Program, grids: dict[str, list[Any]], seeds: Sequence[int]) -> dict[str, Any]:
@@ -118,12 +115,6 @@ def tune(program: Program, grids: dict[str, list[Any]], seeds: Sequence[int]) ->
     return found
 
 
-def described(setting: tuple[Any, ...], method: str) -> dict[str, Any]:
-    kind, rate, window, _, inner_rate = setting
-    words = {"step": KINDS[kind], "rate": rate}
-    return words | ({"inner_rate": inner_rate} if method == "unrolled" else {} if window == 1 else {"window": window})
-
-
 def compare(
     name: str,
     seeds: Sequence[int] = SEEDS,
@@ -135,27 +126,20 @@ def compare(
     """One line of the table."""
     what, usual, make = PROBLEMS[name]
     rounds = usual if rounds is None else rounds
-    groups = [("fbo", "mixed", "stored"), ("unrolled",)]
-    row: dict[str, Any] = {"problem": name, "what": what, "rounds": rounds, "methods": {}}
-    gaps = {}
-    for methods in groups if make(0).linear is not None else groups[:1]:
-        grids = {method: grid(method, kinds, rates) for method in methods}
-        lanes = max(sum(map(len, grids.values())) * len(tuning), len(methods) * len(seeds))
-        program = Program(make, rounds, partial(rival, methods == ("unrolled",)), lanes)
-        found = tune(program, grids, tuning)
-        values = program(list(found.values()), seeds)["gap"]
-        for (method, setting), each in zip(found.items(), values, strict=True):
-            gaps[method], row["methods"][method] = each, described(setting, method)
-    ours = Program(make, rounds, recommended, len(seeds))([(0,)], seeds)
-    gaps["recommended"], row["methods"]["recommended"] = ours["gap"][0], {"skipped": int(ours["skipped"].sum())}
-    row["standing"] = float(ours["standing"].mean())
-    rivals = [method for method in gaps if method != "recommended"]
-    row["best_tuned"] = min(rivals, key=lambda method: np.nan_to_num(gaps[method].mean(), nan=np.inf))
-    for method, values in gaps.items():
-        row["methods"][method] |= {"gap": float(values.mean()), "seeds": values.tolist()}
-    row["to_best_tuned"], row["to_fbo"] = (
-        ratio(gaps["recommended"], gaps[each]) for each in (row["best_tuned"], "fbo")
-    )
+    grids = {method: grid(method, kinds, rates) for method in METHODS}
+    program = Program(make, rounds, rival, sum(map(len, grids.values())), len(tuning))
+    found = tune(program, grids, tuning)
+    gaps = dict(zip(METHODS, program(list(found.values()), seeds)["gap"], strict=True))
+    ours = Program(make, rounds, recommended, 1, len(seeds))([(0,)], seeds)
+    row = {"problem": name, "what": what, "rounds": rounds, "standing": float(ours["standing"].mean())}
+    row["best_tuned"] = min(METHODS, key=lambda method: np.nan_to_num(gaps[method].mean(), nan=np.inf))
+    gaps["recommended"] = ours["gap"][0]
+    row["methods"] = {method: {"gap": float(each.mean()), "seeds": each.tolist()} for method, each in gaps.items()}
+    for method, (kind, rate, window, _) in found.items():
+        row["methods"][method] |= {"step": KINDS[kind], "rate": rate, "window": window}
+    row["methods"]["recommended"]["skipped"] = int(ours["skipped"].sum())
+    for against in ("best_tuned", "fbo"):
+        row[f"to_{against}"] = ratio(gaps["recommended"], gaps[row.get(against, against)])
     return row
 
 
@@ -169,22 +153,27 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True, help="the JSON file to write")
+    parser.add_argument("--out", required=True, type=Path, help="the JSON file to write; other problems in it are kept")
     parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="these problems")
     arguments = parser.parse_args()
 
-    commit, begin, cases = measure.commit(), time.perf_counter(), []  # of what runs now: files may change while it does
+    commit = measure.commit()  # of what runs now: files may change while it does
+    cases = {case["problem"]: case for case in _stored(arguments.out)}
     for name in arguments.only:
         before = time.perf_counter()
-        cases.append(compare(name))
-        print(f"{line(cases[-1])}  ({time.perf_counter() - before:.0f} s)", flush=True)
+        case = compare(name)
+        cases[name] = {**case, "commit": commit, "seconds": round(time.perf_counter() - before)}
+        print(f"{line(case)}  ({cases[name]['seconds']} s)", flush=True)
         stored = {
-            "command": "python -m benchmarks.recommended_beyond", "commit": commit,
-            "device": jax.devices()[0].device_kind, "seconds": round(time.perf_counter() - begin),
-            "seeds": SEEDS, "tuning_seeds": TUNING, "rates": RATES, "cases": cases,
+            "command": "python -m benchmarks.recommended_beyond", "device": jax.devices()[0].device_kind,
+            "seeds": SEEDS, "tuning_seeds": TUNING, "rates": RATES,
+            "cases": [cases[name] for name in PROBLEMS if name in cases],
         }  # fmt: skip
-        with open(arguments.out, "w") as file:
-            json.dump(stored, file, indent=1)
+        arguments.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+def _stored(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else []
 
 
 if __name__ == "__main__":
