@@ -52,7 +52,7 @@ MUTATIONS = [
     ("hypergradients/replayed.py", "optax.tree.where(is_first, watched, change), fits", "watched, fits", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "watch(before, fits.gain, rounds == window)", "watch(before, fits.gain, rounds > 0)", "library/test_replayed.py"),
     ("hypergradients/replayed.py", "usable &= ~is_wild", "usable &= True", "library/test_replayed.py"),
-    ("hypergradients/replayed.py", "jnp.where(is_moved, jnp.nan, jnp.min(losses))", "jnp.min(losses)", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "jnp.where(has_changed, jnp.nan, jnp.min(losses))", "jnp.min(losses)", "library/test_replayed.py"),
     ("hypergradients/wild.py", "~state.before & (size", "(size", "library/test_replayed.py"),
     ("hypergradients/wild.py", "usable & ~is_wild, mean", "usable, mean", "library/test_replayed.py"),
     ("hypergradients/span.py", "-SHORTER * lead", "SHORTER * lead", "library/test_replayed.py"),

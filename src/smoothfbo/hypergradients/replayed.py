@@ -83,8 +83,8 @@ class Replayed(AbstractEstimator):
     parameters cannot tell, and leaves n as it is.
 
     A single round whose outer loss is more than ten times the usual one does not enter the window: its samples would
-    spoil the adjoint for w rounds. Two in a row are a change, and the second one enters; so does a round whose inner
-    samples are far off, too (`hypergradients.wild`).
+    spoil the adjoint for w rounds. Two in a row are a change, and the second one enters; so does a round in
+    which a change is seen (`hypergradients.wild`).
 
     Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
     ten rounds or so, each time on outer samples that it had not seen.
@@ -209,11 +209,11 @@ class Replayed(AbstractEstimator):
             replayed = _last(history, prepared, self.window, slot, rounds)
             estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         usable = all_finite(prepared)
-        if state.losses is not None and state.wild is not None and change is not None:
+        if state.losses is not None and state.wild is not None:
             losses = self._outer_losses(problem, outer, state, data)
             # Where the inner samples say that the problem has changed, the outer ones are not to blame.
-            is_moved = (change.total > 0) | (rounds < jnp.minimum(state.rounds + 1, self.window))
-            judged = judge_round(state.wild, jnp.where(is_moved, jnp.nan, jnp.min(losses)))
+            has_changed = rounds < jnp.minimum(state.rounds + 1, self.window)
+            judged = judge_round(state.wild, jnp.where(has_changed, jnp.nan, jnp.min(losses)))
             is_wild, wild = optax.tree.where(usable, judged, (~usable, state.wild))
             usable &= ~is_wild
             mean = jnp.where(state.rounds == 0, losses, MEMORY * state.losses + (1 - MEMORY) * losses)
