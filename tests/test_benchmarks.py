@@ -5,12 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
-from benchmarks import hypergradients, ridge, stream_page, study
+import smoothfbo as sf
+from benchmarks import beyond_problems, hypergradients, recommended_beyond, ridge, stream_page, study
 from smoothfbo.runs import start
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import program as cartpole
@@ -116,3 +119,82 @@ def test_the_page_of_drifting_tables_says_what_is_stored():
     assert f"has {added:.4f} of the error without it" in text
     assert len(content["commit"]) == 40  # a clean one
     assert content["command"] in text
+
+
+@pytest.fixture
+def usual_promotion():
+    """Of numbers, as in the benchmark itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize("kind", range(3))
+def test_steps_of_a_kind_that_is_traced(kind):
+    steps = recommended_beyond.stepping(jnp.asarray(kind), jnp.asarray(0.1))
+    normalised = optax.chain(optax.normalize_by_update_norm(), optax.scale(-0.1))
+    expected = [optax.sgd(0.1), normalised, optax.adam(0.1)][kind]
+    state, other = (each.init(jnp.zeros(2)) for each in (steps, expected))
+    for gradient in (jnp.array([3.0, -4.0]), jnp.array([0.5, 0.25])):
+        move, state = steps.update(gradient, state)
+        wanted, other = expected.update(gradient, other)
+        np.testing.assert_allclose(move, wanted, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_problems_beyond_the_arena_are_tuned_on_other_seeds_than_are_reported():
+    """A quadratic on a plane: λ_t by hand, from the noise that the source gives."""
+    made = recommended_beyond.compare(
+        "quadratic-plane", seeds=(0, 1, 2), tuning=(3, 4), kinds=("sgd",), rates=(1e-6, 0.1), rounds=40
+    )
+    assert made["methods"]["fbo"]["rate"] == 0.1
+    assert len(made["methods"]["recommended"]["seeds"]) == 3
+    assert made["methods"]["recommended"]["skipped"] == 0
+    rounds, case = 40, beyond_problems.PROBLEMS["quadratic-plane"][2](1)
+    _, data = sf.run(
+        sf.Online(None, sf.Oracle(case.oracle), optax.sgd(0.0)), case.source, case.start, rounds=rounds,
+        key=jax.random.key(2), record=lambda state, info: info.gradient,
+    )  # fmt: skip
+    outer, gaps = np.full(4, 0.25), []
+    for t, gradient in enumerate(np.asarray(data, float)):
+        gaps.append(float(case.gap(jnp.asarray(t), jnp.asarray(outer, jnp.float32))))
+        outer = outer - 0.1 * (gradient + outer - 0.25)
+        outer = outer - outer.mean() + 0.25
+    wanted = np.mean(gaps[rounds // 2 :: recommended_beyond.EVERY])
+    np.testing.assert_allclose(made["methods"]["fbo"]["seeds"][1], wanted, rtol=1e-3)
+    rivals = {name: each["gap"] for name, each in made["methods"].items() if name != "recommended"}
+    assert made["best_tuned"] == min(rivals, key=rivals.get)
+    np.testing.assert_allclose(
+        made["to_best_tuned"]["mean"], made["methods"]["recommended"]["gap"] / min(rivals.values())
+    )
+
+
+QUICK = ("ridge", "expectile")
+ALIKE = ("student", "cauchy", "outliers", "bursts", "ragged", "far", "narrow")  # the gap of others
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough)
+        for name in beyond_problems.PROBLEMS
+        if name not in ALIKE and not name.startswith("quadratic")
+    ],
+)
+def test_gaps_beyond_the_arena_are_those_of_many_samples(name):
+    """The difference of the objective at two points, each with the inner function of 1,500 rounds' data."""
+    case, round, key = beyond_problems.PROBLEMS[name][2](3), jnp.asarray(60), jax.random.key(9)
+    rounds = jax.vmap(lambda key: case.source(round, key))(jax.random.split(key, 1500))
+    data = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rounds)
+    algorithm = sf.Online(case.problem, sf.Functional(case.linear, case.linear), optax.sgd(0.0))
+
+    def both(scale):
+        size = scale * case.units
+        outer = jax.tree.map(lambda leaf: leaf + size * jax.random.uniform(key, leaf.shape), case.start)
+        _, info = algorithm.step(algorithm.init(outer, data, key), data)
+        return np.array([info.outer_loss, case.gap(round, outer)])
+
+    objective, gap = both(2.0) - both(0.0)
+    np.testing.assert_allclose(objective, gap, rtol=0.05, atol=0.01)
+    assert abs(gap) > 0.03

@@ -12,7 +12,7 @@ from problems import RIDGE_PROBLEM, linear, marked, ridge_data
 from reference import Ridge, features, outer_loss
 
 import smoothfbo as sf
-from smoothfbo.hypergradients import change, span
+from smoothfbo.hypergradients import change, span, wild
 
 RIDGES = [Ridge.draw(seed) for seed in range(9)]
 DATA = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(ridge_data(ridge) for ridge in RIDGES))
@@ -401,3 +401,33 @@ def test_an_adjoint_with_features_of_its_own_keeps_them(key):
         return replayed.gradient, plain(RIDGE_PROBLEM, outer, plain_state, both, key)[0].gradient
 
     np.testing.assert_allclose(*compare(old, new, both), rtol=1e-9)
+
+
+@pytest.mark.parametrize("in_a_row", [1, 2])
+def test_a_round_whose_outer_samples_are_far_off_is_not_kept(key, in_a_row):
+    """Estimates after it are those of a run without it. Two in a row are a change, and the second one is kept."""
+    plain = sf.Functional(linear(), linear())
+    estimator = sf.Replayed(plain, 4, own=sf.Functional(linear().damped(0.5), linear().damped(0.5)))
+    scale = jnp.ones(9).at[4 : 4 + in_a_row].set(100.0)
+    spoilt = DATA._replace(
+        outer=DATA.outer._replace(y={**DATA.outer.y, "target": DATA.outer.y["target"] * scale[:, None]})
+    )
+    outer = jnp.array([0.3, -0.2, 0.1])
+
+    def after(numbers):
+        algorithm = sf.Online(RIDGE_PROBLEM, estimator, optax.sgd(0.0))
+        data = jax.tree.map(lambda leaf: leaf[jnp.asarray(numbers)], spoilt)
+        return sf.run(algorithm, data, outer, key=key, record=lambda state, info: info.gradient)[1]
+
+    seen, without = after(list(range(9))), after([0, 1, 2, 3, *range(4 + in_a_row, 9)])
+    is_same = np.allclose(seen[4 + in_a_row :], without[4:], rtol=1e-9)
+    assert is_same == (in_a_row == 1)
+
+
+def test_when_a_round_is_far_off():
+    state = wild.nothing_wild()
+    wanted = [(1.0, False, 1.0), (-3.0, False, 1.2), (12.1, True, 1.2), (12.1, False, 2.29), (jnp.nan, False, 2.29)]
+    for loss, is_wild, usual in [*wanted, (22.0, False, 4.261), (43.0, True, 4.261), (jnp.inf, False, 4.261)]:
+        found, state = wild.judge_round(state, jnp.asarray(loss))
+        assert found == is_wild
+        np.testing.assert_allclose(state.usual, usual)

@@ -19,6 +19,7 @@ from smoothfbo.hypergradients.change import ChangeState, no_change, watch
 from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.oracle import Oracle
 from smoothfbo.hypergradients.span import SpanState, determines_fit, learn_span, whole_window
+from smoothfbo.hypergradients.wild import WildState, judge_round, nothing_wild
 from smoothfbo.samples import Data
 
 MEMORY = 0.9  # share of the old mean in the running mean of outer losses
@@ -35,6 +36,7 @@ class ReplayState(NamedTuple):
     losses: Float[Array, "2"] | None  # running means of the outer loss of window and own on data not yet seen
     change: ChangeState | None
     span: SpanState | None  # how many of the rounds are used
+    wild: WildState | None
 
     @property
     def inner(self) -> Any:
@@ -79,6 +81,10 @@ class Replayed(AbstractEstimator):
 
     So a relation that moves within the window is no longer averaged. A round with hardly more predictions than fitted
     parameters cannot tell, and leaves n as it is.
+
+    A single round whose outer loss is more than ten times the usual one does not enter the window: its samples would
+    spoil the adjoint for w rounds. Two in a row are a change, and the second one enters; so does a round in
+    which a change is seen (`hypergradients.wild`).
 
     Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
     ten rounds or so, each time on outer samples that it had not seen.
@@ -139,10 +145,10 @@ class Replayed(AbstractEstimator):
         first = self.estimator.init(problem, outer, data, key)
         own = self._same(first, "own", self.own, problem, outer, data, key)
         history = _empty(*split(self.estimator), data, self.window)
-        losses, change = (None, None) if own is None else (jnp.zeros(2), no_change())
+        losses, change, wild = (None,) * 3 if own is None else (jnp.zeros(2), no_change(), nothing_wild())
         span = whole_window(self.window, outer) if self.learns_span else None
         none = jnp.zeros((), jnp.int32)
-        return ReplayState(first, own, history, none, none, losses, change, span)
+        return ReplayState(first, own, history, none, none, losses, change, span, wild)
 
     def _same(self, first: PyTree, name: str, estimator: AbstractEstimator | None, *arguments: Any) -> PyTree | None:
         """The first state of another estimator, which must have the form of that of the window's."""
@@ -171,7 +177,7 @@ class Replayed(AbstractEstimator):
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
         rounds = jnp.minimum(state.rounds + 1, self.window)
-        own = losses = change = span = None
+        own = losses = change = span = wild = None
         if self.own is not None:
             assert state.change is not None
 
@@ -205,15 +211,22 @@ class Replayed(AbstractEstimator):
             replayed = _last(history, prepared, self.window, slot, rounds)
             estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         usable = all_finite(prepared)
+        if state.losses is not None and state.wild is not None:
+            losses = self._outer_losses(problem, outer, state, data)
+            # Where the inner samples say that the problem has changed, the outer ones are not to blame.
+            has_changed = rounds < jnp.minimum(state.rounds + 1, self.window)
+            judged = judge_round(state.wild, jnp.where(has_changed, jnp.nan, jnp.min(losses)))
+            is_wild, wild = optax.tree.where(usable, judged, (~usable, state.wild))
+            usable &= ~is_wild
+            mean = jnp.where(state.rounds == 0, losses, MEMORY * state.losses + (1 - MEMORY) * losses)
+            losses = jnp.where(usable, mean, state.losses)
         # After a round that is not usable the next one takes the same slot.
         slot, rounds, change, span = jax.tree.map(
             lambda new, old: jnp.where(usable, new, old),
             ((slot + 1) % self.window, rounds, change, span),
             (slot, state.rounds, state.change, state.span),
         )
-        if state.losses is not None:
-            losses = jnp.where(usable, self._new_losses(problem, outer, state, data), state.losses)
-        following = ReplayState(window, own, history, slot, rounds, losses, change, span)
+        following = ReplayState(window, own, history, slot, rounds, losses, change, span, wild)
         # The losses are those on the data of this round alone, as with every other estimator.
         predict = batched(self.predictor(following))
         estimate = estimate._replace(
@@ -256,14 +269,12 @@ class Replayed(AbstractEstimator):
         )
         return of_window - of_own
 
-    def _new_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, "2"]:
-        """With what the inner functions of before say about the outer samples of this round."""
-        assert state.losses is not None
+    def _outer_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, "2"]:
+        """Of the inner functions of before, on the outer samples of this round."""
         values = [batched(function)(data.outer.x) for function in self._functions(state)]
         new = jnp.stack([problem.outer_mean(outer, each, data.outer) for each in values]).astype(jnp.result_type(float))
         # What is not finite counts as ten times the worst of the others: bad, and forgotten some time.
-        new = jnp.where(jnp.isfinite(new), new, 10 * jnp.max(jnp.where(jnp.isfinite(new), jnp.abs(new), 0)))
-        return jnp.where(state.rounds == 0, new, MEMORY * state.losses + (1 - MEMORY) * new)
+        return jnp.where(jnp.isfinite(new), new, 10 * jnp.max(jnp.where(jnp.isfinite(new), jnp.abs(new), 0)))
 
     def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:
         functions = self._functions(state)
