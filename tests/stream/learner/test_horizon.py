@@ -16,7 +16,7 @@ from smoothfbo.stream.config import StreamConfig
 from smoothfbo.stream.learner.files import load, save
 from smoothfbo.stream.learner.learner import Learner, _rounds, double_precision
 from smoothfbo.stream.learner.specification import Specification, blocks_until_known
-from smoothfbo.stream.learner.waiting import said_of
+from smoothfbo.stream.learner.waiting import prediction_of
 from smoothfbo.stream.pipeline import run_stream
 from smoothfbo.stream.rows import Rows
 
@@ -216,7 +216,7 @@ def test_a_mixture_that_does_as_well_as_before_does_not_begin_again(whole):
     state, counts = whole[0].state, jnp.asarray([1.0] * (BLOCK - 1) + [0.0])
     mixture, place = _rounds(SPEC).mixture, int(state.memory.blocks)
     with double_precision():
-        said = said_of(state.waiting, state.memory.blocks)
+        said = prediction_of(state.waiting, state.memory.blocks)
         origin, unit = (float(leaf[0]) for leaf in mixture.views.first_units_of_target(state))
         for ratio, expected in ((1.45, False), (1.55, True)):
             away = np.sqrt(ratio * float(state.aggregate.first.shared.scale))

@@ -34,7 +34,7 @@ from smoothfbo.stream.learner.views import Views, join_units, pairs, with_consta
 from smoothfbo.stream.rows import Rows
 
 
-class Learnt(NamedTuple):
+class LearnedBlock(NamedTuple):
     """The state after a block, as far as it is learnt here, and what the layers on top need to know of the block.
 
     - `target`: as outputs; `mask`: how much its rows count, 0 where the target is missing or cannot be meant.
@@ -126,7 +126,7 @@ class Blocks:
         lanes: Float[Array, "lanes rows outputs"],
         past: Float[Array, "rates kept kept"],
         weight: Float[Array, " rows"] | None = None,
-    ) -> Learnt:
+    ) -> LearnedBlock:
         """A block more; `lanes` is what was predicted for it, from the second moments `past`."""
         spec = self.spec
         targets, known, has_moved = state.targets, ~jnp.isnan(block.target), jnp.asarray(False)
@@ -168,7 +168,7 @@ class Blocks:
         state = state._replace(raw=raw, rolling=self._roll(raw) if spec.with_references else None)
         resolve = partial(resolve_odd_columns, self.views, self.fits)
         units = where_needed(jnp.any(units.odd > 0), resolve, units, state)
-        return Learnt(state._replace(units=units), target, mask, gram, has_moved, finite)
+        return LearnedBlock(state._replace(units=units), target, mask, gram, has_moved, finite)
 
     def _scale(self, lanes: Array, target: Array, spread: Array, mask: Array) -> Float[Array, " lanes"]:
         """The loss of the predictions that were made is the scale of the outer loss: F becomes log F."""

@@ -22,7 +22,7 @@ from smoothfbo.stream.learner.recent import LARGEST, RETENTIONS, ROUNDING, Recen
 from smoothfbo.stream.learner.stacking import MEMORIES, Stack, stacked
 
 
-class Advice(NamedTuple):
+class LateMixture(NamedTuple):
     """What was said of the rows of a block: by the mixtures of the experts, and by the rules that mix these again."""
 
     candidates: Float[Array, "*slots candidates rows columns"]
@@ -33,7 +33,9 @@ class Advice(NamedTuple):
         return jnp.mean(self.rules, axis=0)
 
 
-def advise(state: Aggregate, experts: Float[Array, "experts rows columns"], prior: Float[Array, " experts"]) -> Advice:
+def mix_late(
+    state: Aggregate, experts: Float[Array, "experts rows columns"], prior: Float[Array, " experts"]
+) -> LateMixture:
     """Mix the rows of a block by the weights of now; a prediction that is not finite has no weight in its row."""
     experts, finite = _finite(experts)
     said = mix_by_rules(state.first, experts, finite, prior)
@@ -44,13 +46,13 @@ def advise(state: Aggregate, experts: Float[Array, "experts rows columns"], prio
         _, beyond = stacked(state.stack, differences, nothing[:, None], nothing, state.first.shared.scale)
         candidates = jnp.concatenate([candidates, said[:1] + beyond[:, :, None]])
     everywhere, equal = jnp.ones(candidates.shape[:2], bool), jnp.ones(len(candidates)) / len(candidates)
-    return Advice(candidates, mix_by_rules(state.second, candidates, everywhere, equal))
+    return LateMixture(candidates, mix_by_rules(state.second, candidates, everywhere, equal))
 
 
-def judge_advice(
+def learn_from_late_block(
     state: Aggregate,
     experts: Float[Array, "experts rows columns"],
-    advice: Advice,
+    advice: LateMixture,
     targets: Float[Array, "rows columns"],
     known: Float[Array, " rows"],
     part: float,
@@ -85,9 +87,9 @@ def trust_late(
     then, with the weights that follow, the mixtures of them, which begin again. Both s² stay, as errors H rows ahead
     are larger.
     """
-    after = judge_advice(state, experts, advise(state, experts, prior), targets, known, 1.0, prior)
+    after = learn_from_late_block(state, experts, mix_late(state, experts, prior), targets, known, 1.0, prior)
     after = trust(_with_scales(after, state), expert)
-    advice = advise(after, experts, prior)
+    advice = mix_late(after, experts, prior)
     block = Block(jnp.where(known[:, None] > 0, targets, 0), known > 0, 1.0)
     second = learn_rules(after.second, advice.rules, advice.candidates, *_equal(advice.candidates, block), jnp.inf)
     return _with_scales(after._replace(second=second), state)

@@ -16,7 +16,7 @@ from smoothfbo.stream.learner.calibration import (
     with_unseen,
 )
 from smoothfbo.stream.learner.ladder import NEIGHBOURS
-from smoothfbo.stream.learner.late import Advice, advise, judge_advice, trust_late
+from smoothfbo.stream.learner.late import LateMixture, learn_from_late_block, mix_late, trust_late
 from smoothfbo.stream.learner.since import WORSE
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState
@@ -38,7 +38,7 @@ class Recommended(NamedTuple):
 
     outputs: Float[Array, "predictors rows outputs"]
     aggregate: Aggregate
-    advice: Advice | None
+    advice: LateMixture | None
 
 
 class Vote(NamedTuple):
@@ -107,7 +107,7 @@ class Mixture:
         is_single = self.spec.outputs == 1
         mixed_of = self._in_first_units(state, self.without_lost(state, block, experts))
         if self.spec.delay:
-            after, advice = state.aggregate, advise(state.aggregate, mixed_of, jnp.asarray(self._prior))
+            after, advice = state.aggregate, mix_late(state.aggregate, mixed_of, jnp.asarray(self._prior))
             mixed = advice.mixed
         else:
             after, mixed = aggregate(state.aggregate, mixed_of, self._goal(state, block), counts)
@@ -128,7 +128,7 @@ class Mixture:
         """Weights and mistakes after a block that is known late, and of which this was said."""
         assert said.advice is not None
         experts, mistakes = self._in_first_units(state, said.experts), None
-        after = judge_advice(
+        after = learn_from_late_block(
             state.aggregate,
             experts,
             said.advice,
@@ -156,7 +156,7 @@ class Mixture:
     def _goal(self, state: LearnerState, block: Rows) -> Float[Array, "rows columns"]:
         return self._in_first_units(state, self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target)))
 
-    def elect(
+    def vote_on(
         self,
         state: LearnerState,
         block: Rows,

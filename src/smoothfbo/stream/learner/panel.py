@@ -17,7 +17,7 @@ from smoothfbo.stream.learner.views import Views, pairs
 from smoothfbo.stream.rows import Rows
 
 
-class Opinions(NamedTuple):
+class ExpertPredictions(NamedTuple):
     """What the experts say, in the order of `Specification.expert_names`; the states after the block is known."""
 
     experts: Float[Array, "experts rows outputs"]
@@ -51,7 +51,7 @@ class Panel:
         learned: Float[Array, "1 rows outputs"],
         counts: Float[Array, " rows"],
         weight: Float[Array, " rows"] | None = None,
-    ) -> Opinions:
+    ) -> ExpertPredictions:
         """Rows one after the other; `learned` is what the learned memory says, `counts` says which targets are known.
 
         The fits follow the known targets of the same block, with the `weight` of their rows.
@@ -76,7 +76,9 @@ class Panel:
         random, guesses = self._recur(state, inputs, fits, previous, target, counts)
         near = self._neighbours(state, block, inputs, previous, moments[ladder(spec.rates)[self.linear]], at_once)
         seasons = self.views.seasons(block, previous)
-        return Opinions(jnp.concatenate([learned, fits, guesses, near, seasons, previous[None]]), since, random)
+        return ExpertPredictions(
+            jnp.concatenate([learned, fits, guesses, near, seasons, previous[None]]), since, random
+        )
 
     def _neighbours(
         self, state: LearnerState, block: Rows, inputs: Array, previous: Array, moments: Array, known: Array

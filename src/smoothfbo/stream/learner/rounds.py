@@ -18,7 +18,7 @@ from smoothfbo.stream.learner.since import Since, has_begun_again, has_lasted
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import BlockResult, LearnerState
 from smoothfbo.stream.learner.views import Views, classes_of
-from smoothfbo.stream.learner.waiting import BlockPrediction, nothing_waits, put, said_of
+from smoothfbo.stream.learner.waiting import BlockPrediction, empty_waiting, prediction_of, put
 from smoothfbo.stream.rows import Rows
 
 
@@ -31,7 +31,7 @@ class Layers(NamedTuple):
     mistakes: Float[Array, " classifiers"] | None
 
 
-class Played(NamedTuple):
+class PredictedBlock(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
     said: BlockPrediction
@@ -68,7 +68,7 @@ class Rounds:
             return state
         block = Rows(jnp.zeros((self.spec.rows, self.spec.features)), *jnp.zeros((2, self.spec.rows)))
         said = jax.eval_shape(lambda: self._predict(state, block).said)
-        return state._replace(waiting=nothing_waits(said, self.spec.delay))
+        return state._replace(waiting=empty_waiting(said, self.spec.delay))
 
     def _begin_again(self) -> tuple[Expanded, Aggregate]:
         return self.panel.no_random_features(), self.mixture.no_weights()
@@ -94,25 +94,25 @@ class Rounds:
             state, results = carry
             block = _block(blocks, index)
             weight = None if weights is None else jax.lax.dynamic_index_in_dim(weights, index, keepdims=False)
-            played = self._predict(state, block, weight)
+            predicted = self._predict(state, block, weight)
 
             waiting, state = state.waiting, state._replace(waiting=None)
             outdated = None if waiting is None else waiting.outdated
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""], Int[Array, ""] | None]:
                 if late is None or waiting is None:
-                    return *self._learn(state, block, played.said, played.after, weight), None
+                    return *self._learn(state, block, predicted.said, predicted.after, weight), None
                 return self._learn_late(
-                    state, _block(late, index), said_of(waiting, state.memory.blocks), waiting.outdated
+                    state, _block(late, index), prediction_of(waiting, state.memory.blocks), waiting.outdated
                 )
 
             state, finite, outdated = jax.lax.cond(
                 index < learn, learn_one, lambda: (state, jnp.asarray(True), outdated)
             )
             if waiting is not None:  # after learning: its place is that of the block that was learnt
-                waiting = put(waiting._replace(outdated=outdated), played.said, index < keep)
+                waiting = put(waiting._replace(outdated=outdated), predicted.said, index < keep)
                 state = state._replace(waiting=waiting)
-            result = played.result._replace(finite=finite)
+            result = predicted.result._replace(finite=finite)
             results = jax.tree.map(
                 lambda all, new: jax.lax.dynamic_update_index_in_dim(all, new, index, 0), results, result
             )
@@ -123,7 +123,7 @@ class Rounds:
         empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (state, empty))
 
-    def _predict(self, state: LearnerState, block: Rows, weight: Float[Array, " rows"] | None = None) -> Played:
+    def _predict(self, state: LearnerState, block: Rows, weight: Float[Array, " rows"] | None = None) -> PredictedBlock:
         """Predict the rows of a block one after the other; without a delay, each by the targets before it."""
         spec, views = self.spec, self.views
         begun = state.memory.blocks > 0
@@ -142,9 +142,9 @@ class Rounds:
             others = jnp.where(begun, jnp.concatenate([lanes[1:], references]), previous)
         shown = len(experts) if spec.with_references else 0
         if spec.is_classification:
-            elected = self.mixture.elect(state, block, experts, mixed.outputs, counts)
-            scores, outputs, classes, mistakes = elected.probabilities, mixed.outputs, elected.classes, elected.mistakes
-            predictions = jnp.concatenate([elected.said[None], classes[:shown], classes_of(others)])
+            voted = self.mixture.vote_on(state, block, experts, mixed.outputs, counts)
+            scores, outputs, classes, mistakes = voted.probabilities, mixed.outputs, voted.classes, voted.mistakes
+            predictions = jnp.concatenate([voted.said[None], classes[:shown], classes_of(others)])
             predictions = jnp.where(begun, predictions, jnp.where(jnp.isnan(block.previous), 0, block.previous))
         else:
             scores, outputs, classes, mistakes = mixed.outputs[0], None, None, None
@@ -160,7 +160,7 @@ class Rounds:
         )
         with_part = self.mixture.without_lost(state, block, experts)
         said = BlockPrediction(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
-        return Played(said, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
+        return PredictedBlock(said, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
 
     def _counts(self, state: LearnerState, block: Rows, is_evaluated: Bool[Array, ""]) -> Float[Array, " rows"]:
         """Which rows may be learnt from."""

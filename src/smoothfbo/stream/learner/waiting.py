@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from smoothfbo.stream.learner.late import Advice
+from smoothfbo.stream.learner.late import LateMixture
 
 
 class BlockPrediction(NamedTuple):
@@ -26,7 +26,7 @@ class BlockPrediction(NamedTuple):
     lanes: Float[Array, "*slots lanes rows outputs"]
     past: Float[Array, "*slots rates kept kept"]
     experts: Float[Array, "*slots experts rows outputs"]
-    advice: Advice | None
+    advice: LateMixture | None
     outputs: Float[Array, "*slots predictors rows outputs"] | None
     classes: Float[Array, "*slots classifiers rows"] | None
     begun: Bool[Array, "*slots"]
@@ -43,13 +43,13 @@ class Waiting(NamedTuple):
     outdated: Int[Array, ""]
 
 
-def nothing_waits(said: BlockPrediction, length: int) -> Waiting:
+def empty_waiting(said: BlockPrediction, length: int) -> Waiting:
     """An empty ring for what looks like `said`."""
     slots = jax.tree.map(lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), said)
     return Waiting(slots, *jnp.zeros((2,), jnp.int32))
 
 
-def said_of(waiting: Waiting, block: Int[Array, ""]) -> BlockPrediction:
+def prediction_of(waiting: Waiting, block: Int[Array, ""]) -> BlockPrediction:
     """What was said of block `block`, counted from 0."""
     slot = block % waiting.said.begun.shape[0]
     return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, slot, keepdims=False), waiting.said)
