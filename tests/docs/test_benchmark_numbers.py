@@ -136,3 +136,58 @@ def test_the_recommended_method_on_the_regression():
             for ratio in (case["to_fbo"], case["to_exact"])
         ]
         assert f"| {name}, {drift} | {' | '.join(values + ratios)} |" in page
+
+
+BEYOND = "concepts/recommended.md"
+
+
+def beyond(name):
+    return next(case for case in stored("recommended_beyond")["cases"] if case["problem"] == name)
+
+
+def gap(name, method="recommended"):
+    return f"{beyond(name)['methods'][method]['gap']:.3g}"
+
+
+def best_gap(name):
+    return gap(name, beyond(name)["best_tuned"])
+
+
+def test_the_recommended_method_beyond_the_arena():
+    content, rows = stored("recommended_beyond"), []
+    labels = {"fbo": "FBO", "mixed": "θ-mix", "stored": "window"}
+    for case in content["cases"]:
+        best, ratio = case["best_tuned"], case["to_best_tuned"]
+        assert best == min(labels, key=lambda method, case=case: case["methods"][method]["gap"])
+        cells = (
+            f"{case['standing']:.3g}",
+            gap(case["problem"], "fbo"),
+            f"{gap(case['problem'], best)} ({labels[best]})",
+        )
+        interval = f"{ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        rows.append(row(case["what"], *cells, gap(case["problem"]), interval))
+    ahead, behind = (
+        sum(sign * case["to_best_tuned"][end] > sign for case in content["cases"])
+        for sign, end in ((-1, "high"), (1, "low"))
+    )
+    worse = sum(case["methods"]["recommended"]["gap"] > case["standing"] for case in content["cases"])
+    number = len(content["cases"])
+    seeds = beyond("far")["methods"]["recommended"]["seeds"]
+    assert not missing(
+        BEYOND,
+        *rows,
+        content["command"],
+        f"On {number} small problems",
+        f"ahead of the best tuned rival on {ahead}, tied on {number - ahead - behind} and behind on {behind}",
+        f"on {worse} of these it is worse than not moving at all",
+        f"The gap is {gap('flips')} now, where standing still has {beyond('flips')['standing']:.3g}",
+        f"by 0.1 radians a round it is {gap('turns')}",
+        f"From λ = 100 that happens on {sum(value > 0.05 for value in seeds)} of {len(seeds)} seeds",
+    )
+    three = ("sigmoids", "softmax", "simplex")
+    ours, others = ([each(name) for name in three] for each in (gap, best_gap))
+    assert not missing(
+        "how-to/constraints.md",
+        "{} with sigmoids, {} with a softmax and {} with a projection onto the simplex".format(*ours),
+        "with the best rate, is {}, {} and {}".format(*others),
+    )
