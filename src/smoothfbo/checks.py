@@ -154,15 +154,20 @@ def require_range(
 
 
 def require_arguments(function: Callable[..., Any], name: str, *arguments: str) -> None:
-    """The function can be called with so many positional arguments, where its signature is known."""
+    """The function can be called with so many positional arguments, where its signature is known.
+
+    Where it has the names of all of them, they must stand in their order.
+    """
     try:
         signature = inspect.signature(function)
     except ValueError:  # some built-in functions
         return
     try:
-        signature.bind(*arguments)
+        own = tuple(signature.bind(*arguments).arguments)
     except TypeError as error:
         raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}: {error}.") from None
+    if own != arguments and sorted(own) == sorted(arguments):
+        raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got one of ({', '.join(own)}).")
 
 
 def abstract_call(function: Callable[..., Any], name: str, **arguments: Any) -> PyTree[jax.ShapeDtypeStruct]:

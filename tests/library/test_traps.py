@@ -37,6 +37,8 @@ def test_a_source_of_other_arguments():
             TypeError, match=r"source must be a function of \(round, key\), got <function .*: .*argument"
         ):
             start(source)
+    with pytest.raises(TypeError, match=r"source must be a function of \(round, key\), got one of \(key, round\)\."):
+        start(lambda key, round: jax.random.normal(key, (3,)))
     start(lambda *both: jax.random.normal(both[1], (3,)))
     start(lambda round, key, size=3: jax.random.normal(key, (size,)))
 
