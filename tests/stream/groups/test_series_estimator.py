@@ -85,16 +85,17 @@ def test_classes_that_come_later_are_learnt_in_all_series():
 
 
 def test_a_series_without_a_target_yet_has_no_prediction():
+    features = {"none": 0.0, "x": 1.0, "z": 0.0}  # as many as above: the same compiled programs
     model = SeriesRegressor("shop", **OPTIONS)
     for shop, y in (("a", 1.0), ("b", None)):
-        model.learn_one({"shop": shop, "x": 1.0}, y)
-    assert [model.predict_one({"shop": shop, "x": 1.0}) for shop in "abc"] == [1.0, 0.0, 0.0]
+        model.learn_one({"shop": shop, **features}, y)
+    assert [model.predict_one({"shop": shop, **features}) for shop in "abc"] == [1.0, 0.0, 0.0]
     for shop in "bc":
         with pytest.raises(ValueError, match=f"Nothing was learnt of the series '{shop}'; a row with a target"):
-            model.predict(pd.DataFrame({"shop": [shop], "x": [1.0]}))
+            model.predict(pd.DataFrame([{"shop": shop, **features}]))
     classifier = SeriesClassifier("shop", **OPTIONS)
-    classifier.learn_one({"shop": "a", "x": 1.0}, "up")
-    assert [classifier.predict_proba_one({"shop": shop, "x": 1.0}) for shop in "ab"] == [{"up": 1.0}, {}]
+    classifier.learn_one({"shop": "a", **features}, "up")
+    assert [classifier.predict_proba_one({"shop": shop, **features}) for shop in "ab"] == [{"up": 1.0}, {}]
 
 
 def test_what_is_wrong_is_said_before_anything_is_learnt():
