@@ -330,9 +330,9 @@ def pytree(seed: Any) -> Case:
 def label_shift(seed: Any) -> Case:
     """Three Gaussian classes, alike frequent in the inner data and with shares π_t in the outer data. λ are log-weights
     of the classes in a logistic regression, which is then right for the shares softmax(λ): the gap is the mean of
-    KL(posterior for π_t, posterior for softmax(λ)), over 2,000 points of each class."""
+    KL(posterior for π_t, posterior for softmax(λ)), over 1,000 points of each class."""
     means = 1.5 * frame(jax.random.key(seed), 3, 3)
-    points = means[:, None] + jax.random.normal(jax.random.key(0), (3, 2000, 3))
+    points = means[:, None] + jax.random.normal(jax.random.key(0), (3, 1000, 3))
     scores = points @ means.T - jnp.sum(means**2, axis=1) / 2
 
     def shares(t: Any) -> Any:

@@ -101,9 +101,8 @@ def adaptive_steps(
       one length: give λ coordinates of comparable scale.
     - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
-    - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do those after a change
-      (`Candidates.changed`), where t is counted from, and rounds in which moves keep being too short or too long: with
-      0.3 m², where m is the mean c of the last five rounds or so.
+    - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
+      being too short or too long: with 0.3 m², where m is the mean c of the last five rounds or so.
     - `memory`: share of the old mean in the running mean of squares.
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
@@ -194,7 +193,7 @@ def adaptive_steps(
         faded = jnp.minimum(1, norm(judge).astype(number) / usual)
         cosines = -faded * jnp.stack([cosine(judge, move) for move in moves]).astype(number)
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
-        speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + since), HURRY * recent**2))
+        speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
         most = longest(params, state.scale)
         lengths = jnp.clip(lengths, SMALLEST * state.scale, most / _size(params) ** 0.5)
@@ -273,7 +272,8 @@ def _inverse_roots(
 
 
 def _begun_again(state: AdaptiveState) -> AdaptiveState:
-    """After a change nothing can be said about the moves before it, and lengths adapt as fast as at the start."""
+    """After a change nothing can be said about the moves before it. Lengths are kept, and adapt as before: if they
+    adapted faster, they would run off where gradients fade, behind a softmax, say."""
     mean, directions, moves = optax.tree.zeros_like((state.mean, state.directions, state.moves))
     return state._replace(since=jnp.zeros_like(state.since), mean=mean, directions=directions, moves=moves)
 
