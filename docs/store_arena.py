@@ -111,7 +111,6 @@ def page(result: dict[str, Any]) -> str:
         "Brackets are paired 95 % intervals over 20 fresh seeds. *At equal time*: against the best other method that "
         "costs no more a round.",
         f"```console\n$ {run['command']}\n```",
-        "It took 12 minutes and 40 seconds on 2 cores of an AMD EPYC, with what was compiled.",
         "![Every method's gap as a ratio to FBO's](figures/arena_leaderboard.png)",
         "### All methods",
         "Mean gap over the second half of the rounds with 95 % bootstrap intervals. Bold: best, or tied with the best. "
