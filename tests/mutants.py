@@ -80,7 +80,7 @@ MUTATIONS = [
     ("hypergradients/replayed.py", "half.gradient, judge, counts)", "judge, half.gradient, counts)", "library/test_replayed.py"),
     ("hypergradients/change.py", "ALLOWED = 2.25", "ALLOWED = 1.2", "library/test_replayed.py"),
     ("hypergradients/change.py", "jnp.sign(gain) * jnp.sqrt(jnp.abs(gain))", "gain", "library/test_replayed.py"),
-    ("hypergradients/replayed.py", "judge, rounds < available)", "judge, rounds <= available)", "library/test_replayed.py"),
+    ("hypergradients/replayed.py", "has_changed = rounds < available", "has_changed = rounds <= available", "library/test_replayed.py"),
     ("hypergradients/change.py", "jnp.minimum(gain, state.mean + FAR * deviation)", "gain", "library/test_replayed.py"),
     ("hypergradients/change.py", "total=jnp.where(changed, 0, total)", "total=total", "library/test_replayed.py"),
     ("testbeds/regression.py", "jnp.sum(kept) < SMALLEST, nearest, kept", "jnp.sum(kept) < SMALLEST, kept, kept", "testbeds/test_known_truth.py"),

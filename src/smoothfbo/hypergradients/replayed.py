@@ -177,7 +177,7 @@ class Replayed(AbstractEstimator):
             lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
         )
         rounds = jnp.minimum(state.rounds + 1, self.window)
-        own = losses = change = span = wild = None
+        own = losses = change = span = wild = has_changed = None
         if self.own is not None:
             assert state.change is not None
 
@@ -188,8 +188,9 @@ class Replayed(AbstractEstimator):
 
             available = rounds
             fits, change, rounds = _since_change(fit, state.change, available, self.window)
+            has_changed = rounds < available
             estimate, window, judge, refined, own, _ = fits
-            candidates = Candidates((judge, refined.gradient), judge, rounds < available)
+            candidates = Candidates((judge, refined.gradient), judge, has_changed)
             estimate = estimate._replace(
                 gradient=refined.gradient,
                 explicit=refined.explicit,
@@ -211,10 +212,9 @@ class Replayed(AbstractEstimator):
             replayed = _last(history, prepared, self.window, slot, rounds)
             estimate, window = self.estimator(problem, outer, state.window, replayed, key)
         usable = all_finite(prepared)
-        if state.losses is not None and state.wild is not None:
+        if state.losses is not None and state.wild is not None and has_changed is not None:
             losses = self._outer_losses(problem, outer, state, data)
             # Where the inner samples say that the problem has changed, the outer ones are not to blame.
-            has_changed = rounds < jnp.minimum(state.rounds + 1, self.window)
             judged = judge_round(state.wild, jnp.where(has_changed, jnp.nan, jnp.min(losses)))
             is_wild, wild = optax.tree.where(usable, judged, (~usable, state.wild))
             usable &= ~is_wild
