@@ -13,7 +13,7 @@ ROOT = DOCS.parent
 PACKAGE = ROOT / "src" / "smoothfbo"
 
 # Modules whose public names must each have a place in the reference.
-DOCUMENTED = ("__init__", "testbeds/__init__", "regret", "environments/__init__", "environments/base",
+DOCUMENTED = ("__init__", "testbeds/__init__", "regret/__init__", "environments/__init__", "environments/base",
               "environments/cartpole", "environments/gymnasium")  # fmt: skip
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 DIRECTIVE = re.compile(r"^::: (smoothfbo\S*)", re.MULTILINE)
