@@ -319,8 +319,8 @@ MUTATIONS = [
     ("testbeds/corruption.py", "return jax.grad(lambda outer: jnp.sum(slope", "return -jax.grad(lambda outer: jnp.sum(slope", "testbeds/test_corruption.py"),
     ("testbeds/corruption.py", "family, key = self.linear(steps=2)", "family, key = self.linear(steps=1)", "testbeds/test_corruption.py"),
     ("testbeds/corruption.py", "(1 - share) * truth + share * following", "share * truth + (1 - share) * following", "testbeds/test_corruption.py"),
-    ("testbeds/corruption.py", "self.project(outer - length * free / norm(free))", "self.project(outer + length * free / norm(free))", "testbeds/test_corruption.py"),
-    ("testbeds/corruption.py", "jnp.where(is_lower, 1.5, 0.5)", "jnp.where(is_lower, 1.5, 1.0)", "testbeds/test_corruption.py"),
+    ("testbeds/box.py", "project(outer - length * free / norm(free))", "project(outer + length * free / norm(free))", "testbeds/test_corruption.py"),
+    ("testbeds/box.py", "jnp.where(is_lower, 1.5, 0.5)", "jnp.where(is_lower, 1.5, 1.0)", "testbeds/test_corruption.py"),
     ("testbeds/corruption.py", "rows] + wrong.astype(", "rows] - wrong.astype(", "testbeds/test_corruption.py"),
     # reinforcement learning
     ("studies/cartpole/soft_q.py", "* (1 - terminated) * value", "* value", "studies/test_cartpole_soft_q.py"),

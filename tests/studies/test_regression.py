@@ -26,7 +26,7 @@ from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import REGIMES, Lane
 from smoothfbo.studies.regression.methods import METHODS
 from smoothfbo.studies.regression.presets import PRESETS
-from smoothfbo.testbeds.regression import shares
+from smoothfbo.testbeds.weighting import shares
 
 SMALL = RegressionConfig(
     methods=("fbo", "smooth-fbo", "uniform", "exact"), windows=(1, 5), baseline_windows=(5,), rounds=24, seeds=2,

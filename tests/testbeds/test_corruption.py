@@ -9,7 +9,7 @@ from scipy import optimize
 
 import smoothfbo as sf
 from smoothfbo.testbeds import RotatingCorruption
-from smoothfbo.testbeds.corruption import digits
+from smoothfbo.testbeds.digits import digits
 
 ROUND, OUTER = jnp.asarray(3), np.array([1.0, -0.5, 0.3])
 

@@ -25,8 +25,8 @@ from smoothfbo.testbeds import (
     Sinusoidal,
     SinusoidFamilies,
 )
-from smoothfbo.testbeds.regression import decay
 from smoothfbo.testbeds.simplex import smallest_on_simplex
+from smoothfbo.testbeds.weighting import decay
 
 
 def make_regression(drift=None, **options):

@@ -1,13 +1,12 @@
 """Hyper-cleaning with corruption that goes round: real digits, groups of which have wrong labels in turn."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray
 
@@ -20,6 +19,8 @@ from smoothfbo.functions.network import Network
 from smoothfbo.problem import Data, Problem, Samples
 from smoothfbo.source import FunctionSource
 from smoothfbo.testbeds.base import AbstractTestbed, trained
+from smoothfbo.testbeds.box import lower_in_box
+from smoothfbo.testbeds.digits import digits
 from smoothfbo.testbeds.drift import Drift, as_drift
 from smoothfbo.types import Number
 
@@ -27,7 +28,6 @@ CLASSES = 10
 LIMIT = 3.0  # of λ: weights between 0.05 and 0.95
 NEWTON_STEPS = 12  # pairs of them, at most
 PRECISION = 100  # roundings: so small a step is none
-DESCENT_STEPS, SHORTEST = 40, 1e-2  # of the search for the best λ, where it is no corner; and its shortest step
 
 Predictor = Callable[[Float[Array, " p"]], Float[Array, "10"]]
 
@@ -224,30 +224,10 @@ class RotatingCorruption(AbstractTestbed):
         """The smallest weights for the corrupted groups and the largest for the others, or what is better nearby.
 
         Mostly all derivatives point out of Λ at this corner: then it is a local minimum. Where they do not (few
-        training data), projected descent begins there: λ ← Proj(λ − s g/‖g‖), where s grows by half after a step that
-        lowers F_t, and any other step is not made and halves s. No formula says that there is nothing better elsewhere.
+        training data), projected descent begins there. No formula says that there is nothing better elsewhere.
         """
         corner = jnp.where(self.is_corrupted(round), -LIMIT, LIMIT).astype(self.images.dtype)
-
-        def is_moving(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
-            step, outer, _, slope, length = carry
-            is_inside = jnp.any(self.project(outer - slope) != outer)
-            return is_inside & (step < DESCENT_STEPS) & (length > SHORTEST)
-
-        def improve(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-            step, outer, value, slope, length = carry
-            free = jnp.where(self.project(outer - slope) != outer, slope, 0)  # not against the border
-            tried = self.project(outer - length * free / norm(free))
-            found = self.objective(round, tried)
-            is_lower = found < value
-            outer, value = jnp.where(is_lower, tried, outer), jnp.where(is_lower, found, value)
-            return step + 1, outer, value, self.gradient(round, outer), length * jnp.where(is_lower, 1.5, 0.5)
-
-        start = (
-            jnp.zeros((), jnp.int32), corner, self.objective(round, corner), self.gradient(round, corner),
-            jnp.ones((), corner.dtype),
-        )  # fmt: skip
-        return jax.lax.while_loop(is_moving, improve, start)[1]
+        return lower_in_box(partial(self.objective, round), partial(self.gradient, round), self.project, corner)
 
     # On data that nothing is learnt from.
 
@@ -274,21 +254,3 @@ class RotatingCorruption(AbstractTestbed):
 def _softmax_loss(predictor: Predictor, samples: Samples) -> Float[Array, ""]:
     logits = batched(predictor)(samples.x)
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, samples.y))
-
-
-@cache
-def digits(components: int) -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's digits: principal components with mean square 1, and labels."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise ImportError(
-            "RotatingCorruption uses the digits of scikit-learn: pip install 'smoothfbo[experiments]'."
-        ) from error
-    pixels, labels = (np.asarray(part) for part in load_digits(return_X_y=True))
-    centred = pixels - pixels.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    vectors = vectors[:, np.argsort(-values)[:components]]
-    vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(components)])  # one of two signs
-    reduced = centred @ vectors
-    return reduced / np.sqrt(np.mean(reduced**2)), labels

@@ -1,6 +1,5 @@
 """The paper's drifting regression, whose exact functional solution is known."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,39 +19,11 @@ from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.drift import Drift, Swinging, as_drift
 from smoothfbo.testbeds.line import smallest_on_line
 from smoothfbo.testbeds.simplex import smallest_on_simplex
+from smoothfbo.testbeds.weighting import Weighting, decay, excess, log_weights, per_lag, shares
 from smoothfbo.types import Number
 
 PERIOD = 2 * np.pi / 0.05  # of the paper's drift, 2 sin(0.05 t)
 SMALLEST = 1e-2  # sum of weights per lag
-
-Weighting = Callable[[Array, Int[Array, ""]], Float[Array, ""]]
-
-
-def per_lag(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Array, ""]:
-    """λ_lag: one weight for each lag."""
-    return outer[lag]
-
-
-def decay(outer: Float[Array, ""], lag: Int[Array, ""]) -> Float[Array, ""]:
-    """exp(−λ·lag): a scalar rate λ ≥ 0 at which the past is forgotten."""
-    return jnp.exp(-outer * lag.astype(outer.dtype))
-
-
-def log_weights(outer: Float[Array, " lags"], lag: Int[Array, ""]) -> Float[Array, ""]:
-    """exp(λ_lag): λ holds the logarithms of the weights, so that their shares are a softmax and λ is unconstrained."""
-    return jnp.exp(outer[lag])
-
-
-def shares(weighting: Weighting, outer: Array, lags: int) -> Float[Array, " lags"]:
-    """π = λ / Σλ: the weights of the lags as shares of their sum."""
-    weights = jax.vmap(weighting, in_axes=(None, 0))(jnp.asarray(outer), jnp.arange(lags))
-    return weights / jnp.sum(weights)
-
-
-def excess(weighting: Weighting, discrepancy: Float[Array, "lags lags"], outer: Array) -> Float[Array, ""]:
-    """E‖f_t(x) − h*_λ(x)‖² = πᵀ K_t π, the exact objective without the noise; linear in K_t."""
-    share = shares(weighting, outer, len(discrepancy))
-    return share @ discrepancy @ share
 
 
 class Window(NamedTuple):

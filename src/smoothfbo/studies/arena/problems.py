@@ -16,7 +16,8 @@ from smoothfbo.testbeds import (
     RotatingCorruption,
     SinusoidFamilies,
 )
-from smoothfbo.testbeds.regression import PERIOD, Weighting, decay, per_lag
+from smoothfbo.testbeds.regression import PERIOD
+from smoothfbo.testbeds.weighting import Weighting, decay, per_lag
 
 
 def sources(seed: Any, *, dimension: int, **knobs: Any) -> MovingSources:

@@ -21,7 +21,7 @@ from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.methods import find
 from smoothfbo.studies.regression.program import WEIGHTINGS, make_testbed, numbers_of, programs, testbed_of_lane
 from smoothfbo.studies.regression.theory import on_this_task
-from smoothfbo.testbeds.regression import Weighting, excess, shares
+from smoothfbo.testbeds.weighting import Weighting, excess, shares
 
 # Headline figures of a lane: sums over all rounds, and means over the second half, when the start is forgotten.
 TOTALS = {

@@ -34,7 +34,7 @@ from smoothfbo.studies.regression.config import TEST_POINTS, RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane, Shape
 from smoothfbo.studies.regression.probe import probe, probe_given_fits
 from smoothfbo.testbeds import DriftingRegression, Jumps, Sinusoidal
-from smoothfbo.testbeds.regression import decay, log_weights, per_lag
+from smoothfbo.testbeds.weighting import decay, log_weights, per_lag
 
 WEIGHTINGS = {"per-lag": per_lag, "decay": decay, "log": log_weights}
 
