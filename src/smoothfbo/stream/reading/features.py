@@ -1,4 +1,4 @@
-"""From columns to numbers: one-hot levels, lags of the target, the calendar; missing values from the past."""
+"""From columns to numbers: one-hot levels, lags of the target, the calendar."""
 
 from typing import Any
 
@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.compute
 
 from smoothfbo.errors import UsageError
+from smoothfbo.stream.reading.past import Past
 from smoothfbo.stream.reading.schema import Schema, class_name
 from smoothfbo.stream.rows import Rows
-from smoothfbo.stream.segments import Segments, fill_forward, join, segments_of
+from smoothfbo.stream.segments import Segments, segments_of
 
 compute: Any = pyarrow.compute  # its functions are made when it is imported
 
@@ -39,12 +40,7 @@ class Encoder:
                 f"`time` {time.name}: the column holds text; allowed are times (2024-05-01 13:00) or numbers."
             )
         self.width = len(self.names)
-        # Of every series: the newest targets, as far back as a lag reaches, NaN before the first row and never missing
-        # after it; the newest values of all features; the newest time.
-        self._reach = max([horizon, *(horizon + lag - 1 for lag in lags)])
-        self._history, self._last = np.zeros((0, self._reach)), np.zeros((0, self.width))
-        self._last_time = np.zeros(0, np.int64 if self._has_calendar else np.float64)
-        self._never: Any = np.iinfo(np.int64).min if self._has_calendar else -np.inf
+        self._past = Past(max([horizon, *self._offsets()]), self.width, np.int64 if self._has_calendar else np.float64)
         self._lowest, self._highest = np.full(self.width, np.inf), np.full(self.width, -np.inf)
 
     @property
@@ -123,7 +119,7 @@ class Encoder:
 
         `numbers` are those of the rows, from 1, where one is named.
         """
-        self._make_room(int(series.max(initial=0)) + 1)
+        self._past.make_room(int(series.max(initial=0)) + 1)
         table, too_many = self._before_too_many_classes(table, numbers)
         segments = segments_of(series[: table.num_rows])
         time, fault = self._time(table, segments, numbers)
@@ -132,18 +128,22 @@ class Encoder:
             segments = segments_of(series[: table.num_rows])
         parts = [self._column(table, column.name) for column in self.schema.features if column.kind != "time"]
         target = self._target(table[self.schema.target])[segments.order]
-        lagged, previous = self._known_targets(target, segments)
+        *lagged, previous = self._past.earlier_targets(target, segments, (*self._offsets(), self.horizon))
         start, stop = self.lag_columns
         features = np.empty((len(target), self.width))
         if start:
             features[:, :start] = np.concatenate(parts, axis=1)[segments.order]
         for column, lag in zip(range(start, stop, self._marked_classes), lagged, strict=True):
-            features[:, column : column + self._marked_classes] = lag
+            features[:, column : column + self._marked_classes] = self._marks(lag)
         if time is not None:
             if self._has_calendar:
                 features[:, stop:] = _calendar(time)[segments.order]
-            self._last_time[segments.slots] = time[segments.order][segments.starts[1:] - 1]
-        self._impute(features, segments)
+            self._past.keep_times(time[segments.order], segments)
+        if len(features):
+            self._past.fill(features, segments)
+            with np.errstate(invalid="ignore"):
+                self._lowest = np.fmin(self._lowest, np.fmin.reduce(features))
+                self._highest = np.fmax(self._highest, np.fmax.reduce(features))
         self.rows += len(target)
         shown = None if self.schema.time is None else table[self.schema.time].combine_chunks()
         return Rows(features, target, previous), segments, shown, fault or too_many
@@ -183,15 +183,6 @@ class Encoder:
             "classes; if they are numbers, set `task` to regression."
         )
 
-    def _known_targets(self, target: np.ndarray, segments: Segments) -> tuple[list[np.ndarray], np.ndarray]:
-        """The lags as features, and the newest target that is known when a row is predicted."""
-        joined = join(segments, np.full(len(segments.slots), self._reach))
-        filled = joined.of(self._history[segments.slots].ravel(), target)
-        fill_forward(filled[:, None], joined.starts)
-        self._history[segments.slots] = filled[joined.starts[1:, None] + np.arange(-self._reach, 0)]
-        lags = [filled[joined.rows - offset] for offset in self._offsets()]
-        return [self._marks(lag) for lag in lags], filled[joined.rows - self.horizon]
-
     def _marks(self, lag: np.ndarray) -> np.ndarray:
         """A lag as a feature; in classification one for every class."""
         if not self.schema.is_classification:
@@ -199,21 +190,6 @@ class Encoder:
         marks = (lag[:, None] == np.arange(1, self._marked_classes + 1)).astype(np.float64)
         marks[np.isnan(lag)] = np.nan
         return marks
-
-    def _impute(self, features: np.ndarray, segments: Segments) -> None:
-        """In place: the last value before a missing one; NaN where there was none (the learner uses its mean)."""
-        if not len(features):
-            return
-        has_gaps = np.isnan(features).any(axis=0)
-        if has_gaps.any():
-            joined = join(segments, np.ones(len(segments.slots), np.int64))
-            together = joined.of(self._last[segments.slots][:, has_gaps], features[:, has_gaps])
-            fill_forward(together, joined.starts)
-            features[:, has_gaps] = together[joined.rows]
-        self._last[segments.slots] = features[segments.starts[1:] - 1]
-        with np.errstate(invalid="ignore"):
-            self._lowest = np.fmin(self._lowest, np.fmin.reduce(features))
-            self._highest = np.fmax(self._highest, np.fmax.reduce(features))
 
     def _time(
         self, table: pa.Table, segments: Segments, numbers: np.ndarray
@@ -227,9 +203,7 @@ class Encoder:
             values = values.cast(pa.timestamp("us", zone), safe=False)  # nanoseconds are dropped
             values = values.cast(pa.int64())
         time = values.to_numpy()
-        joined = join(segments, np.ones(len(segments.slots), np.int64))
-        together = joined.of(self._last_time[segments.slots], time[segments.order])
-        is_back = together[joined.rows] < together[joined.rows - 1]
+        is_back = self._past.goes_back(time[segments.order], segments)
         if not is_back.any():
             return time, None
         row = int(segments.order[is_back].min())
@@ -239,31 +213,19 @@ class Encoder:
             "rows must be in time order (`sort` sorts files)."
         )
 
-    def _make_room(self, series: int) -> None:
-        """For as many series; twice as many as before, so that it is rarely needed."""
-        have = len(self._history)
-        if series > have:
-            more = max(series - have, have if have > 1 else 0)
-            self._history = np.concatenate([self._history, np.full((more, self._reach), np.nan)])
-            self._last = np.concatenate([self._last, np.full((more, self.width), np.nan)])
-            self._last_time = np.concatenate([self._last_time, np.full(more, self._never, self._last_time.dtype)])
-
     @property
     def last_time(self) -> int | float | None:
         """The newest time of the only series."""
-        return None if not len(self._last_time) or self._last_time[0] == self._never else self._last_time[0].item()
+        return self._past.last_time
 
     def state(self) -> dict[str, Any]:
         """Of one series, as JSON can hold it."""
         arrays = self.series_state(1)
-        return self.shared_state() | {
-            "last_time": self.last_time,
-            "history": arrays["history"][0].tolist(),
-            "last": arrays["last"][0].tolist(),
-        }
+        newest = {name: arrays[name][0].tolist() for name in ("history", "last")}
+        return self.shared_state() | {"last_time": self.last_time} | newest
 
     def restore(self, state: dict[str, Any]) -> None:
-        time = self._never if state["last_time"] is None else state["last_time"]
+        time = self._past.never if state["last_time"] is None else state["last_time"]
         arrays = {"history": [state["history"]], "last": [state["last"]], "last_time": [time]}
         self.restore_series(state, {name: np.array(values) for name, values in arrays.items()})
 
@@ -280,17 +242,14 @@ class Encoder:
 
     def series_state(self, series: int) -> dict[str, np.ndarray]:
         """What is kept of each of so many series."""
-        self._make_room(series)
-        arrays = {"history": self._history, "last": self._last, "last_time": self._last_time}
-        return {name: values[:series] for name, values in arrays.items()}
+        return self._past.arrays(series)
 
     def restore_series(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         self.rows, self.classes = state["rows"], list(state["classes"])
         self.missing = dict(state["missing"])
         self.levels = {name: list(levels) for name, levels in state["levels"].items()}
         self._lowest, self._highest = np.array(state["lowest"]), np.array(state["highest"])
-        self._history, self._last = arrays["history"].astype(np.float64), arrays["last"].astype(np.float64)
-        self._last_time = arrays["last_time"].astype(self._last_time.dtype)
+        self._past.restore(arrays)
 
 
 def one_hot(values: pa.ChunkedArray, levels: list[str], slots: int, learns: bool = True) -> np.ndarray:
