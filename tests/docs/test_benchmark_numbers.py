@@ -187,7 +187,5 @@ def test_the_recommended_method_beyond_the_arena():
     three = ("sigmoids", "softmax", "simplex")
     ours, others = ([each(name) for name in three] for each in (gap, best_gap))
     assert not missing(
-        "how-to/constraints.md",
-        "{} with sigmoids, {} with a softmax and {} with a projection onto the simplex".format(*ours),
-        "with the best rate, is {}, {} and {}".format(*others),
+        "how-to/constraints.md", row("`smooth_fbo`", *ours), row("FBO or its θ-mix, at the best rate", *others)
     )
