@@ -301,7 +301,7 @@ def test_every_problem_has_every_kind_of_drift(problem):
             (changed,) = knobs.with_knobs([problem], [f"drift={kind}", "period=40"])
             bed = changed.testbed(seed)
             if problem.name == "corruption":  # whose objective takes long to compile
-                return jax.vmap(lambda round: jnp.sum(bed.best(round) * 1.5 ** jnp.arange(5.0)))(rounds)
+                return jax.vmap(lambda round: jnp.sum(bed.is_corrupted(round) * 1.5 ** jnp.arange(5.0)))(rounds)
             outer = bed.project(jax.tree.map(lambda leaf: leaf + 0.3 * jnp.arange(leaf.size * 1.0).reshape(leaf.shape),
                                              bed.initial()))  # fmt: skip
             return jax.vmap(bed.objective, in_axes=(0, None))(rounds, outer)

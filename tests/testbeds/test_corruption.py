@@ -1,5 +1,6 @@
 """Rotating corruption: the digits' inner problem against SciPy, its gradient, and the corner that is called best."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,9 +128,10 @@ def test_at_the_corner_that_is_called_best_all_derivatives_point_outwards(seed):
     """For the default numbers, and wherever the corruption is: so it is a local minimum."""
     bed = RotatingCorruption(period=50.0, seed=seed)
     values, gradients = [], []
+    find = eqx.filter_jit(bed.best)
     exact = jax.jit(lambda round, outer: (bed.objective(round, outer), bed.gradient(round, outer)))
     for round in jnp.arange(0, 50, 10):
-        best = bed.best(round)
+        best = find(round)
         value, gradient = exact(round, best)
         assert (np.asarray(gradient * jnp.sign(best)) < 0).all()
         values.append(float(value))
@@ -142,7 +144,10 @@ def test_where_the_corner_is_not_the_best_a_search_finds_what_scipy_finds():
     """Few training data: at the corner of the clean groups some derivatives point inwards."""
     bed = RotatingCorruption(components=6, training=150, clean=150, batch=32, seed=6003)
     round = jnp.asarray(80)
-    best, both = bed.best(round), jax.jit(lambda outer: (bed.objective(round, outer), bed.gradient(round, outer)))
+    best, both = (
+        eqx.filter_jit(bed.best)(round),
+        jax.jit(lambda outer: (bed.objective(round, outer), bed.gradient(round, outer))),
+    )
     corner = np.where(bed.is_corrupted(round), -3.0, 3.0)
     found = optimize.minimize(
         lambda outer: tuple(map(np.asarray, both(jnp.asarray(outer)))), corner, jac=True, bounds=[(-3, 3)] * 5
