@@ -19,17 +19,17 @@ class TableOptions:
     task: Literal["regression", "classification"] | None = None
     """What to predict; inferred from the first rows if not given."""
     by: tuple[str, ...] = ()
-    """Columns that say which series a row is of, e.g. store, or store product: one learner for each series. Series may
-    come mixed, and new ones at any time; rows must be in time order within each. The last value is then the
-    only reference."""
+    """Columns that tell the series of a table apart, e.g. store, or store product: one learner for each series. Series
+    may come mixed, and new ones at any time; rows must be in time order within each. The last value is then the only
+    reference."""
     time: str | None = None
     """Column with times (calendar features) or numbers, in rising order."""
     lags: int = 4
-    """The newest targets that are known, as features: this many of them."""
+    """How many of the newest known targets are features."""
     extra_lags: tuple[int, ...] = ()
     """Further lags, e.g. 48 for the same half-hour of the day before."""
     horizon: int = 1
-    """When a row is predicted, the newest target known is that of this many rows before."""
+    """How many rows late a target becomes known; 1: before the next row is predicted."""
     categorical: tuple[str, ...] = ()
     """Columns of numbers that are labels."""
     ignore: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class TableOptions:
     windows: tuple[int, ...] = (4, 16, 64)
     """Uniform windows among the references, in blocks."""
     state: str | None = None
-    """File to save the learner in; if it exists, resume from there with the rows of this table, as new rows."""
+    """File to save the learner in. If it exists, the learner in it continues with the rows of this table."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LiveOptions:
     save_every: float = 5.0
     """Live: seconds between two versions of the state."""
     predict_only: bool = False
-    """Predict by what is in the state, and learn nothing; the state stays as it is."""
+    """Predict with the saved learner and learn nothing; the state stays as it is."""
     on_error: Literal["stop", "skip"] = "stop"
     """A row that cannot be read: stop, or leave it out and count it."""
 

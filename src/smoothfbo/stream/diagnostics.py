@@ -174,7 +174,7 @@ def residual_parts(found: Diagnostics, target: str) -> Iterator[Part]:
 
 def reliability_parts(found: Diagnostics) -> Iterator[Part]:
     """Do classes that are predicted with 70 % occur in 70 % of the rows?"""
-    said, right, count = found.bins
+    predicted, right, count = found.bins
     used = count > 0
     if not used.any():
         return
@@ -182,12 +182,12 @@ def reliability_parts(found: Diagnostics) -> Iterator[Part]:
         "reliability", "Probabilities and what came true", "Rows by the probability of the class that was predicted; "
         "the table says how many. On the dashed line the probabilities are right.",
         "probability of the predicted class (%)", "right (%)",
-        [Series("SmoothFBO", 100 * said[used] / count[used], 100 * right[used] / count[used], colour=OURS,
+        [Series("SmoothFBO", 100 * predicted[used] / count[used], 100 * right[used] / count[used], colour=OURS,
                 markers=True),
          Series("right probabilities", [0, 100], [0, 100], colour="#999999", dashed=True)],
     )  # fmt: skip
     rows = [
-        (f"{100 * i // BINS}–{100 * (i + 1) // BINS} %", 100 * said[i] / count[i], 100 * right[i] / count[i],
+        (f"{100 * i // BINS}–{100 * (i + 1) // BINS} %", 100 * predicted[i] / count[i], 100 * right[i] / count[i],
          (int(count[i]), f"{int(count[i]):,}"))
         for i in np.flatnonzero(used)
     ]  # fmt: skip

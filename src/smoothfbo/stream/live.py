@@ -179,7 +179,7 @@ class Saver:
 
     def _watch(self) -> None:
         while not self._end.wait(self._seconds):
-            with self._lock, contextlib.suppress(UsageError):  # said when it is written for the last time
+            with self._lock, contextlib.suppress(UsageError):  # raised when it is written for the last time
                 self._save()
 
     def _save(self) -> None:

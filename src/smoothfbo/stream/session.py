@@ -90,7 +90,7 @@ class Session:
     def losses(self, target: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Squared errors, or 1 where the class is wrong (methods × rows), and which rows count.
 
-        Rows without a target do not, nor those of the very beginning, for which nothing could be said; their loss is 0.
+        Rows without a target do not, nor those of the very beginning, which cannot be predicted; their loss is 0.
         """
         scored = ~np.isnan(target) & ~np.isnan(predictions).any(axis=0)
         with np.errstate(invalid="ignore"):
@@ -160,7 +160,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
 
 
 def reopen_table(config: StreamConfig, content: dict[str, Any], path: Path) -> OpenTable:
-    """The table with the next rows, read as the ones before; `content` is what `options_and_schema` said of these."""
+    """The table with the next rows, read as the ones before, whose `options_and_schema` are in `content`."""
     now, before = _options(config.for_task(content["schema"]["is_classification"])), content["options"]
     for name, value in now.items():
         if before[name] != value:

@@ -67,8 +67,8 @@ class ClusterTeam:
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
         start = self._ray.remote(num_cpus=0)(gpus.start_mps)
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-        said = self._ray.get([start.options(scheduling_strategy=place).remote() for place in places])
-        return [f"{node['NodeManagerHostname']}: {text}" for node, text in zip(nodes, said, strict=True)]
+        answers = self._ray.get([start.options(scheduling_strategy=place).remote() for place in places])
+        return [f"{node['NodeManagerHostname']}: {text}" for node, text in zip(nodes, answers, strict=True)]
 
     def submit(self, block: str) -> Hashable:
         if self._mirror is not None and self._pending == 0:

@@ -34,8 +34,8 @@ class Batch:
     ) -> Any:
         """Of every lane, predict `count` blocks and learn `learn` of them, or of `late`; the states, and the results.
 
-        `count` and `learn` are the same for all lanes, so nothing is computed that is not used. `keep` says of how many
-        blocks what is said is kept until they are learnt.
+        `count` and `learn` are the same for all lanes, so nothing is computed that is not used. `keep` says for how
+        many blocks the predictions are kept until the blocks are learnt.
         """
         with double_precision():
             found = self._call(states, blocks, late, np.int32(count), np.int32(learn), keep)

@@ -182,7 +182,7 @@ class _Pass:
         count = min(learn + (BLOCKS if is_waiting.any() else 1), BLOCKS)
         early = np.minimum(spec.delay - at, count) if self.learns else count
         valid = np.minimum(np.where(is_waiting, early, count), self.blocks[lanes] - at)
-        keep = np.zeros(LANES, np.int32)  # with a delay: what is said of full blocks is kept until they are learnt
+        keep = np.zeros(LANES, np.int32)  # with a delay: predictions of full blocks are kept until these are learnt
         if self.learns:
             keep[: len(lanes)] = np.where(is_waiting, np.clip(self.full[lanes] - at, 0, valid), learn)
         states = self.batch.packing.gathered(self.learners.states, slots, LANES)

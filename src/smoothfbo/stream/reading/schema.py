@@ -195,7 +195,7 @@ def slots_for(levels: int) -> int:
 
 
 def _about_names(name: str, values: pa.Array) -> tuple[list[str], bool]:
-    """What is said of a column of text in which hardly a value comes again, and whether it is left out."""
+    """Notes about a column of text in which hardly a value comes twice, and whether it is left out."""
     are_many = len(values) >= FEWEST_NAMES
     if len(values) < 3 or len(compute.unique(values)) < (MOSTLY_NEW if are_many else 1) * len(values):
         return [], False

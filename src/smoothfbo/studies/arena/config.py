@@ -26,8 +26,8 @@ class ArenaConfig:
     add: tuple[str, ...] = ()
     """Python files with methods (METHOD) and problems (PROBLEM) of your own; they join whatever is chosen above."""
     knobs: tuple[str, ...] = ()
-    """Other numbers for the problems, NAME=VALUE for all that have it or PROBLEM.NAME=VALUE for one. Every problem has
-    noise, dimension, period (rounds in which the truth goes round once: the speed of its drift) and drift (smooth,
+    """Changes of the problems: NAME=VALUE for all that have this number, or PROBLEM.NAME=VALUE for one. Every problem
+    has noise, dimension, period (rounds in which the truth goes round once: the speed of its drift) and drift (smooth,
     jumps, bursts: calm, then fast; or walk)."""
     rounds: int = 600
     """Rounds T of every lane."""
@@ -40,7 +40,7 @@ class ArenaConfig:
     trials: int = 20
     """Settings that every method may try on a problem. Methods without a window try more rates instead."""
     record_every: int = 10
-    """Every how many rounds the exact objective and its gradient are evaluated."""
+    """Rounds from one evaluation of the exact objective and its gradient to the next."""
     map_noises: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     """The map of when smoothing pays: noises of the moving sources. Without a value there is no map."""
     map_periods: tuple[float, ...] = (200.0, 600.0, 1800.0, 5400.0)
@@ -50,7 +50,7 @@ class ArenaConfig:
     map_window: int = 16
     """The map: SmoothFBO's window."""
     map_seeds: int = 8
-    """The map: fresh seeds. Tuning seeds are as many as `tuning_seeds` says."""
+    """The map: fresh seeds. It has as many tuning seeds as `tuning_seeds` says."""
     time_limit: float = 60.0
     """Seconds of processor time that the first rounds of a plug-in may take on a problem, compilation included."""
 

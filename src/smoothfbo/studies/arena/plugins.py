@@ -107,8 +107,8 @@ def trial(task: dict[str, Any], limit: float) -> str | None:
         return late
     if done.returncode == -getattr(signal, "SIGXCPU", 0):
         return late
-    said = [line.removeprefix(MARK) for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if not said:
+    marked = [line.removeprefix(MARK) for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if not marked:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return f"its process died ({last})"
-    return json.loads(said[-1])
+    return json.loads(marked[-1])

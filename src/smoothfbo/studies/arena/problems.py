@@ -56,7 +56,7 @@ def cosine(seed: Any, **knobs: Any) -> DriftingCosine:
 
 
 def knobs(noise: float, dimension: int, period: float = 600.0) -> dict[str, Any]:
-    """What every problem has; all of them drift smoothly, if nothing else is said."""
+    """What every problem has; all of them drift smoothly by default."""
     return {"noise": noise, "dimension": dimension, "drift": "smooth", "period": period}
 
 

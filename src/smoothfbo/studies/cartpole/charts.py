@@ -76,16 +76,16 @@ def _averaged(frame: Frame, columns: list[str]) -> tuple[Frame, int]:
 def over_training(frame: Frame, environment: str) -> Iterator[Chart]:
     """All charts of one environment."""
     averaged, together = _averaged(frame, ["return_mean", "newest_return", "pole_angle", "reward_low", "reward_high"])
-    said = "an evaluation" if together == 1 else f"{together} evaluations"
+    evaluations = "an evaluation" if together == 1 else f"{together} evaluations"
     yield Chart(
         f"{environment}_return", "Return over training",
-        f"Mean return of {said}; 95 % interval over seeds (of many lines only the continuous ones have it).",
+        f"Mean return of {evaluations}; 95 % interval over seeds (with many lines, dashed ones have none).",
         "environment step", "return", _lines(averaged, "return_mean", limits=(0, LARGEST_RETURN)),
     )  # fmt: skip
     yield Chart(
         f"{environment}_newest", "Return of the newest networks alone",
-        f"Without the average over earlier networks. Mean return of {said}; 95 % interval over seeds (of many lines "
-        "only the continuous ones have it).",
+        f"Without the average over earlier networks. Mean return of {evaluations}; 95 % interval over seeds (with "
+        "many lines, dashed ones have none).",
         "environment step", "return", _lines(averaged, "newest_return", limits=(0, LARGEST_RETURN)),
     )  # fmt: skip
     yield Chart(
@@ -115,6 +115,6 @@ def over_training(frame: Frame, environment: str) -> Iterator[Chart]:
         "angle (rad)", ends,
     )  # fmt: skip
     yield Chart(
-        f"{environment}_angle", "Pole angle and the rewarded band", f"Mean angle during {said}.",
+        f"{environment}_angle", "Pole angle and the rewarded band", f"Mean angle during {evaluations}.",
         "environment step", "angle (rad)", angle,
     )  # fmt: skip

@@ -46,8 +46,8 @@ class CartPoleConfig:
     episodes: int = 20
     """Episodes of an evaluation, with the interval of that moment and greedy actions."""
     averaged: float = 0.3
-    """Share of the evaluations so far, at most 50 of them, whose Q networks are averaged, as functions, for the policy
-    that is evaluated; the newest networks alone are evaluated beside it. 0 evaluates only these."""
+    """The policy that is evaluated uses the mean values of the Q networks at this share of the evaluations so far (at
+    most 50). The newest networks alone are evaluated beside it; 0 evaluates only these."""
     vote: bool = False
     """Let the averaged networks vote: the action that most of them prefer counts, not that with the highest mean value.
     A few networks with large values then cannot outvote the others."""
@@ -111,12 +111,12 @@ class CartPoleConfig:
     package ships), or a file that a run wrote (best.json in its folder)."""
 
     vary: tuple[str, ...] = ()
-    """Numbers whose values come from the options although the settings have them; of inner_rate, outer_rate,
-    target_rate, temperature, final_rate, window, mix."""
+    """Numbers to take from the options and not from the settings: any of inner_rate, outer_rate, target_rate,
+    temperature, final_rate, window, mix."""
 
     trials: int = 1
-    """Lanes that each method may have per seed. A setting of the file makes one lane for every combination of the
-    values of `vary`; the best settings are taken until there are this many lanes, and at least one setting."""
+    """Most lanes of a method for each seed. Every setting makes one lane for each combination of the values of `vary`;
+    the best settings are taken, at least one, until there are this many lanes."""
 
     def __post_init__(self) -> None:
         require_known("methods", self.methods, METHODS)

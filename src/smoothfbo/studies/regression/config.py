@@ -28,13 +28,13 @@ class RegressionConfig:
     """
 
     methods: tuple[str, ...] = ("unrolled", "aid", "fbo", "smooth-fbo", "recommended", "exact", "uniform")
-    """Of unrolled, aid, fbo, exact (the true hypergradient), each also as smooth-...; recommended (smooth_fbo with its
-    defaults: it has no outer rate and no window, and uses the first kind of mini-batches) and uniform (weights stay
-    1)."""
+    """Methods: unrolled, aid, fbo and exact (the true hypergradient), each also as smooth-...; recommended (smooth_fbo
+    with its defaults: it has no outer rate and no window, and uses the first kind of mini-batches) and uniform (all
+    weights stay 1)."""
     windows: tuple[int, ...] = (1, 5, 10, 50, 100, 250, 500)
     """Smoothing windows w of smooth-fbo; methods without smooth-... have w = 1."""
     baseline_windows: tuple[int, ...] = (10, 100)
-    """Smoothing windows of the other smooth-... methods; those that are not among them are left out."""
+    """Those of `windows` at which the other smooth-... methods run."""
     drift: tuple[str, ...] = ("sinusoidal",)
     """How the truth moves: sinusoidal, jumps."""
     weights: tuple[str, ...] = ("per-lag",)
@@ -103,7 +103,7 @@ class RegressionConfig:
     chunk: int = 50
     """Rounds per compiled call; between calls records and a checkpoint are written."""
     record_every: int = 1
-    """Every how many rounds a row is kept in metrics.parquet. (Headline figures always use all rounds.)"""
+    """Rounds from one row of metrics.parquet to the next. (Headline figures always use all rounds.)"""
 
     def __post_init__(self) -> None:
         for name, known in {
