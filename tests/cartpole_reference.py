@@ -11,15 +11,15 @@ import numpy as np
 
 import smoothfbo as sf
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
-from smoothfbo.studies.cartpole import evaluation, soft_q
+from smoothfbo.studies.cartpole import evaluation, networks, soft_q
 from smoothfbo.studies.cartpole.methods import find
 from smoothfbo.studies.cartpole.replay import inner_parameters
 
 DISCOUNT, TEMPERATURE = 0.9, 0.3
 RATE = 0.05
 SIZES = (3, 2)  # observation, actions
-Q = soft_q.QNetworks(*SIZES, hidden=(5,))
-MODEL = soft_q.WorldModel(*SIZES, hidden=(3, 3))
+Q = networks.QNetworks(*SIZES, hidden=(5,))
+MODEL = networks.WorldModel(*SIZES, hidden=(3, 3))
 
 
 def network(sizes, parameters, x):
@@ -85,7 +85,7 @@ class Reference(NamedTuple):
 
     @property
     def data(self):
-        x = soft_q.StateAction(jnp.asarray(self.observation), jnp.asarray(self.action))
+        x = networks.StateAction(jnp.asarray(self.observation), jnp.asarray(self.action))
         known = (self.reward, self.following, self.terminated, self.true_target)
         samples = sf.Samples(x, soft_q.Experience(*map(jnp.asarray, known)))
         return sf.Data(samples, samples)

@@ -486,8 +486,8 @@ MUTATIONS = [
     ("environments/cartpole.py", "(4 / 3 - parameters", "(3 / 4 - parameters", "environments/test_environments.py"),
     # bounds, leaks, blocks, pictures
     ("studies/cartpole/soft_q.py", "possible + 0.1 * (value - possible)", "possible", "studies/test_cartpole_soft_q.py"),
-    ("studies/cartpole/soft_q.py", "observation_size), leak, fused)", "observation_size), fused=fused)", "studies/test_cartpole_soft_q.py"),
-    ("studies/cartpole/soft_q.py", "x.observation.T) * x.action.T, axis=1).T", "x.observation.T) * x.action.T[::-1], axis=1).T", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/networks.py", "observation_size), leak, fused)", "observation_size), fused=fused)", "studies/test_cartpole_soft_q.py"),
+    ("studies/cartpole/networks.py", "x.observation.T) * x.action.T, axis=1).T", "x.observation.T) * x.action.T[::-1], axis=1).T", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/soft_q.py", "return 0.5 * jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)", "return jnp.sum((v - self.model_target(outer, x, y)) ** 2, axis=0)", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/fused.py", "gradient, form.leak * gradient)", "gradient, gradient)", "studies/test_cartpole_soft_q.py"),
     ("studies/cartpole/fused.py", "pallas.program_id(0) * width + i < samples", "i < samples", "studies/test_cartpole_soft_q.py"),

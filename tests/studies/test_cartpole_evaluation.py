@@ -11,16 +11,17 @@ from cartpole_reference import compiled, newest, whole_run
 
 from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
-from smoothfbo.studies.cartpole import evaluation, report, soft_q
+from smoothfbo.studies.cartpole import evaluation, report
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
 from smoothfbo.studies.cartpole.methods import find
+from smoothfbo.studies.cartpole.networks import QNetworks
 from smoothfbo.studies.cartpole.replay import inner_parameters
 
 
 def test_evaluation_counts_the_rewards_of_whole_episodes():
     """A policy that always pushes to the left, followed by hand."""
-    environment, q = CartPole(reward_low=-0.05, reward_high=0.1), soft_q.QNetworks(4, 2, (3,))
+    environment, q = CartPole(reward_low=-0.05, reward_high=0.1), QNetworks(4, 2, (3,))
     parameters = jnp.zeros((2, q.network.parameters)).at[:, -2].set(1.0)  # the bias of action 0
     key = jax.random.key(5)
     result = jax.jit(lambda: evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, 3))()
@@ -40,7 +41,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
     import gymnasium
 
     environment = CartPole(reward_low=-0.02, reward_high=0.1)
-    q = soft_q.QNetworks(4, 2, (8,))
+    q = QNetworks(4, 2, (8,))
     parameters = jax.random.normal(jax.random.key(2), q.init(jax.random.key(2)).shape)
     key, episodes = jax.random.key(7), 3
     result = jax.jit(lambda: evaluation.evaluate(environment, newest(q, parameters), jnp.asarray(0), key, episodes))()
@@ -63,7 +64,7 @@ def test_an_evaluation_is_what_gymnasium_makes_of_the_same_policy():
 
 
 def test_networks_are_averaged_as_functions():
-    q, observations = soft_q.QNetworks(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
+    q, observations = QNetworks(4, 2, (5,)), np.random.default_rng(1).normal(size=(200, 4))
     networks = jax.random.normal(jax.random.key(1), (4, *q.init(jax.random.key(1)).shape)).at[2].set(jnp.nan)
     counted = jnp.array([True, True, False, True])
     actions = jax.jit(jax.vmap(evaluation.greedy(q, networks, counted)))(jnp.asarray(observations))

@@ -13,7 +13,7 @@ from probe import Probe
 import smoothfbo as sf
 from smoothfbo.errors import UsageError
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
-from smoothfbo.studies.cartpole import evaluation, soft_q
+from smoothfbo.studies.cartpole import evaluation, networks
 from smoothfbo.studies.cartpole import program as cartpole
 from smoothfbo.studies.cartpole.config import CartPoleConfig
 from smoothfbo.studies.cartpole.methods import find
@@ -37,7 +37,7 @@ def numbers(**changes):
 
 
 def test_rates_fall_linearly_to_their_last_share():
-    source = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    source = Replay(Probe(), networks.QNetworks(2, 2, (4,)), networks.WorldModel(2, 2, (3,)), method="fbo")
     algorithm = cartpole_loop.learner(find("fbo"), source, numbers(final_rate=0.2), clip=0.0, capacity=10, rounds=10)
     for optimiser, first in ((algorithm.optimiser, 1e-3), (algorithm.estimator.inner.optimiser, 1e-2)):
         state, sizes = optimiser.init(jnp.ones(1)), []
@@ -61,8 +61,8 @@ def test_rates_fall_linearly_to_their_last_share():
 def test_every_method_solves_the_probe(method):
     source = Replay(
         Probe(),
-        soft_q.QNetworks(2, 2, (16,)),
-        soft_q.WorldModel(2, 2, (8,)),
+        networks.QNetworks(2, 2, (16,)),
+        networks.WorldModel(2, 2, (8,)),
         method=find(method).estimator,
         discount=DISCOUNT,
         target_rate=0.1,
@@ -262,7 +262,7 @@ def test_the_papers_algorithm_runs_with_one_network_and_batches_of_its_own():
 
 @pytest.mark.parametrize(("clip", "size"), [(0.5, 0.5), (0.0, 50.0), (100.0, 50.0)])
 def test_gradients_are_clipped_before_adam(clip, size):
-    source = Replay(Probe(), soft_q.QNetworks(2, 2, (4,)), soft_q.WorldModel(2, 2, (3,)), method="fbo")
+    source = Replay(Probe(), networks.QNetworks(2, 2, (4,)), networks.WorldModel(2, 2, (3,)), method="fbo")
     optimiser = cartpole_loop.learner(find("fbo"), source, numbers(), clip=clip, capacity=10, rounds=10).optimiser
     gradient = jnp.array([30.0, 40.0])
     with jax.numpy_dtype_promotion("standard"):

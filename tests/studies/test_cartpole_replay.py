@@ -14,14 +14,14 @@ from probe import Probe
 from smoothfbo.environments.cartpole import CartPole
 from smoothfbo.functions.base import FunctionState
 from smoothfbo.hypergradients import InnerState
-from smoothfbo.studies.cartpole import soft_q
+from smoothfbo.studies.cartpole import networks
 from smoothfbo.studies.cartpole.replay import Replay
 
 
 def replay(environment, **options):
     sizes = environment.observation_size, environment.actions
     defaults = {"method": "fbo", "random_steps": 50, "capacity": 200, "batch": 16}
-    return Replay(environment, soft_q.QNetworks(*sizes, (4,)), soft_q.WorldModel(*sizes), **{**defaults, **options})
+    return Replay(environment, networks.QNetworks(*sizes, (4,)), networks.WorldModel(*sizes), **{**defaults, **options})
 
 
 class Learner(NamedTuple):

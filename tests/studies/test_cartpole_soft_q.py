@@ -25,7 +25,7 @@ from cartpole_reference import (
 
 import smoothfbo as sf
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
-from smoothfbo.studies.cartpole import soft_q
+from smoothfbo.studies.cartpole import networks, soft_q
 from smoothfbo.studies.cartpole.methods import find
 
 
@@ -48,7 +48,7 @@ def test_networks_and_targets_equal_the_reference():
 @pytest.mark.parametrize(("sizes", "leak"), [((4, 17, 5, 2), 0.0), ((6, 3, 4), 0.1)])
 def test_fused_passes_and_gradients_are_the_plain_ones(sizes, leak):
     """In two blocks of samples, the second of them not full; for lanes of two networks each that share their inputs."""
-    plain, fused = (soft_q.Perceptron(sizes, leak, fused=fused) for fused in (False, True))
+    plain, fused = (networks.Perceptron(sizes, leak, fused=fused) for fused in (False, True))
     generator = np.random.default_rng(3)
     shapes = (2, 2, plain.parameters), (2, sizes[0], 70), (2, 2, sizes[-1], 70)
     parameters, x, cotangent = (jnp.asarray(generator.normal(size=shape)) for shape in shapes)
@@ -67,15 +67,15 @@ def test_fused_passes_and_gradients_are_the_plain_ones(sizes, leak):
 
 def test_networks_that_are_differentiated_twice_are_not_fused():
     for name, is_fused in (("fbo", True), ("vep", True), ("omd", False), ("omd-cg", False), ("itd", False)):
-        q = soft_q.QNetworks(*SIZES, (3,), critics=1, fused=True)
+        q = networks.QNetworks(*SIZES, (3,), critics=1, fused=True)
         estimator = cartpole_loop.estimator_of(find(name), q, 0.1)
-        assert estimator.inner.make.apply.network == soft_q.Perceptron((SIZES[0], 3, SIZES[1]), fused=is_fused)
+        assert estimator.inner.make.apply.network == networks.Perceptron((SIZES[0], 3, SIZES[1]), fused=is_fused)
 
 
 @pytest.mark.parametrize("method", ["fbo", "mle", "vep"])
 @pytest.mark.parametrize("limits", [None, (0.5, 1.0, 2.0)])
 def test_losses_of_all_samples_are_those_of_each(method, limits):
-    model = soft_q.WorldModel(*SIZES, hidden=(3, 3), limits=limits, leak=0.1)
+    model = networks.WorldModel(*SIZES, hidden=(3, 3), limits=limits, leak=0.1)
     target = soft_q.ModelTarget(model, Q, jnp.asarray(REFERENCE.target_parameters), DISCOUNT, TEMPERATURE, 0.3)
     problem = soft_q.soft_q_problem(target, method)
     v, outer = jnp.asarray(REFERENCE.values(INNER)), jnp.asarray(OUTER)
@@ -90,16 +90,16 @@ def test_losses_of_all_samples_are_those_of_each(method, limits):
 
 def test_bounded_models_predict_what_can_happen():
     """s/(1 + |s|/b) and ½ + ½r/(1 + |r|) of the unbounded predictions; the slope never vanishes."""
-    bounded = soft_q.WorldModel(*SIZES, hidden=(3, 3), limits=(0.5, 1.0, 2.0))
+    bounded = networks.WorldModel(*SIZES, hidden=(3, 3), limits=(0.5, 1.0, 2.0))
     following, reward = jax.jit(jax.vmap(bounded, in_axes=(None, 0)))(jnp.asarray(OUTER), REFERENCE.data.inner.x)
     free, free_reward = REFERENCE.prediction(OUTER)
     limits = np.array([0.5, 1.0, 2.0])
     np.testing.assert_allclose(following, free / (1 + np.abs(free) / limits), rtol=1e-10)
     np.testing.assert_allclose(reward, 0.5 + 0.5 * free_reward / (1 + np.abs(free_reward)), rtol=1e-10)
-    far = jax.grad(lambda outer: jnp.sum(bounded(1e3 * outer, soft_q.StateAction(jnp.ones(3), jnp.ones(2)))[0]))
+    far = jax.grad(lambda outer: jnp.sum(bounded(1e3 * outer, networks.StateAction(jnp.ones(3), jnp.ones(2)))[0]))
     assert np.abs(jax.jit(far)(jnp.asarray(OUTER))).max() > 1e-12
     with pytest.raises(ValueError, match="3 observations"):
-        soft_q.WorldModel(*SIZES, limits=(1.0,))
+        networks.WorldModel(*SIZES, limits=(1.0,))
 
 
 def test_every_method_takes_the_same_inner_step():
@@ -228,7 +228,7 @@ def test_values_stay_in_the_range_that_rewards_allow():
     shape = Q.init(jax.random.key(5)).shape
     parameters = 10 * jax.random.normal(jax.random.key(5), shape)  # networks that have run away
     size = Q.network.sizes[0]
-    x = soft_q.StateAction(jnp.asarray(np.ones(size)), jnp.asarray(np.eye(Q.network.sizes[-1])[0]))
+    x = networks.StateAction(jnp.asarray(np.ones(size)), jnp.asarray(np.eye(Q.network.sizes[-1])[0]))
     y = soft_q.Experience(*map(jnp.asarray, (0.0, np.ones(size), 0.0, 0.0)))
     outer = jax.random.normal(jax.random.key(6), MODEL.init(jax.random.key(6)).shape)
     target = soft_q.ModelTarget(MODEL, Q, parameters, DISCOUNT, TEMPERATURE, 2.0)
@@ -248,14 +248,14 @@ def test_values_of_all_samples_are_those_of_each():
 
 
 def test_units_of_a_leaky_model_can_come_back():
-    leaky = soft_q.WorldModel(*SIZES, hidden=(3,), leak=0.1)
+    leaky = networks.WorldModel(*SIZES, hidden=(3,), leak=0.1)
     (inputs, hidden, outputs) = leaky.network.sizes
     random = np.random.default_rng(3)
     weights = random.normal(size=(inputs, hidden)), random.normal(size=(hidden, outputs))
     biases = -100 * np.ones(hidden), random.normal(size=outputs)  # all units are off
     row = np.concatenate([weights[0].ravel(), biases[0], weights[1].ravel(), biases[1]])
     outer = jnp.asarray(np.stack([row, row]))
-    x = soft_q.StateAction(jnp.asarray(random.normal(size=SIZES[0])), jnp.asarray(np.eye(SIZES[1])[1]))
+    x = networks.StateAction(jnp.asarray(random.normal(size=SIZES[0])), jnp.asarray(np.eye(SIZES[1])[1]))
     before = np.concatenate(x) @ weights[0] + biases[0]
     expected = np.where(before > 0, before, 0.1 * before) @ weights[1] + biases[1]
     np.testing.assert_allclose(eqx.filter_jit(leaky)(outer, x)[0], expected, rtol=1e-5)
@@ -266,4 +266,4 @@ def test_units_of_a_leaky_model_can_come_back():
         return np.abs(np.asarray(slopes)[0, : inputs * hidden]).max()
 
     assert largest_slope(leaky) > 1e-3
-    assert largest_slope(soft_q.WorldModel(*SIZES, hidden=(3,))) == 0
+    assert largest_slope(networks.WorldModel(*SIZES, hidden=(3,))) == 0

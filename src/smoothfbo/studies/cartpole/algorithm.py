@@ -25,8 +25,9 @@ from smoothfbo.hypergradients import (
 from smoothfbo.online import Online
 from smoothfbo.smoothing import mixed_average, window_average
 from smoothfbo.studies.cartpole.config import CartPoleConfig
+from smoothfbo.studies.cartpole.networks import QNetworks, WorldModel
 from smoothfbo.studies.cartpole.replay import Replay
-from smoothfbo.studies.cartpole.soft_q import QNetworks, WorldModel, soft_q_problem
+from smoothfbo.studies.cartpole.soft_q import soft_q_problem
 
 ONCE_DIFFERENTIATED = ("mle", "vep", "fbo", "corrected-fbo")  # the others differentiate the gradient of the Q networks
 LARGEST_FUSED = 64  # layer whose weights a program of a kernel holds in registers

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.studies.cartpole.config import MOST_AVERAGED, CartPoleConfig
-from smoothfbo.studies.cartpole.soft_q import QNetworks
+from smoothfbo.studies.cartpole.networks import QNetworks
 
 
 class Evaluation(NamedTuple):

@@ -12,15 +12,8 @@ from smoothfbo import checks
 from smoothfbo.environments.base import AbstractEnvironment
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import AbstractSource, Round
-from smoothfbo.studies.cartpole.soft_q import (
-    Experience,
-    ModelTarget,
-    QNetworks,
-    StateAction,
-    WorldModel,
-    bellman_target,
-    softly_bounded,
-)
+from smoothfbo.studies.cartpole.networks import QNetworks, StateAction, WorldModel
+from smoothfbo.studies.cartpole.soft_q import Experience, ModelTarget, bellman_target, softly_bounded
 from smoothfbo.studies.cartpole.soft_q import soft_q_problem as problem_of
 from smoothfbo.types import Number
 
