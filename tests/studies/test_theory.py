@@ -27,7 +27,8 @@ from smoothfbo.harness import folders
 from smoothfbo.studies.theory import charts, lanes, report
 from smoothfbo.studies.theory import program as theory
 from smoothfbo.studies.theory.config import TheoryConfig
-from smoothfbo.studies.theory.growth import BIASES, biased_oracle, growth_slopes
+from smoothfbo.studies.theory.growth import BIASES, biased_oracle
+from smoothfbo.studies.theory.growth_verdicts import growth_slopes
 from smoothfbo.studies.theory.replay import draw_sample, replayed_lane, sampled_gradient
 from smoothfbo.studies.theory.statements import Judge, judge_statements
 from smoothfbo.testbeds import DriftingCosine, FiniteBilevel

@@ -17,7 +17,8 @@ from smoothfbo.functions import Linear
 from smoothfbo.harness.study import Measured, Program, Study
 from smoothfbo.hypergradients import ConjugateGradient, Functional, Implicit
 from smoothfbo.studies.theory.config import TheoryConfig
-from smoothfbo.studies.theory.growth import growth_program, growth_slopes, judge_growth, measure_growth
+from smoothfbo.studies.theory.growth import growth_program, measure_growth
+from smoothfbo.studies.theory.growth_verdicts import growth_slopes, judge_growth
 from smoothfbo.studies.theory.lanes import cosine, estimated_lane, finite, oracle_lane, replayed_estimates_lane
 from smoothfbo.studies.theory.replay import DESCENT, compare_with_stored, judge_descent, judge_replay, replayed_lane
 from smoothfbo.studies.theory.statements import (
