@@ -456,7 +456,7 @@ MUTATIONS = [
     # many series
     ("stream/segments.py", "first = np.repeat(starts[:-1], np.diff(starts))[:, None]", "first = 0", "stream/groups/test_series.py"),
     ("stream/reading/parsing.py", "self.slashed.add(name)", "pass", "stream/reading/test_table.py"),
-    ("stream/reading/schema.py", "(MOSTLY_NEW if are_many else 1)", "(0 if are_many else 1)", "stream/reading/test_table.py"),
+    ("stream/reading/inference.py", "(MOSTLY_NEW if are_many else 1)", "(0 if are_many else 1)", "stream/reading/test_table.py"),
     ("stream/reading/past.py", "filled = joined.of(self._history[segments.slots].ravel(), target)", "filled = joined.of(np.roll(self._history, 1, axis=0)[segments.slots].ravel(), target)", "stream/groups/test_series.py"),
     ("stream/groups/learners.py", "self.at[lanes] = np.where(is_waiting | is_last, at + valid, at + learn)", "self.at[lanes] = at + valid", "stream/groups/test_series.py"),
     ("stream/groups/learners.py", "            self.learners.states[slots] = states[: len(lanes)]", "            self.learners.states[slots] = states[: len(lanes)][::-1]", "stream/groups/test_series.py"),

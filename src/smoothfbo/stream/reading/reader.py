@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from smoothfbo.errors import UsageError
 from smoothfbo.stream.reading.faults import LeftOut, good_rows
-from smoothfbo.stream.reading.schema import Schema, check_names, infer_schema
+from smoothfbo.stream.reading.inference import infer_schema
+from smoothfbo.stream.reading.schema import Schema, check_names
 from smoothfbo.stream.reading.text import TextTable
 
 Missing = Literal["impute", "error"]
