@@ -101,11 +101,7 @@ def judge_statements(
     gamma, tracking = total["error"], total["tracking"]
 
     judge.identity("decomposition: error = noise + bias + tracking", columns["mismatch"], columns["error"])
-    judge.pathwise(
-        TELESCOPING,
-        total["telescoping"],
-        2 * rounds * bound / window + variation,
-    )
+    judge.pathwise(TELESCOPING, total["telescoping"], 2 * rounds * bound / window + variation)
     judge.pathwise("movement bound: Σ‖r‖² ≤ L²/w ΣΣ‖λ_t−i − λ_t‖²", tracking, smoothness**2 * total["movement"])
     judge.pathwise("proxy: Σ‖g̃‖² ≤ 2·BLR + 2·Γ", total["proxy"], 2 * total["regret"] + 2 * gamma)
     judge.pathwise(
@@ -126,50 +122,63 @@ def judge_statements(
     }
     judge.pathwise("descent: BLR ≤ 2/α (2TQ/w + V₁) + Γ", total["regret"], regret.regret_bound(gamma, **common))
     if estimated:
-        noise = columns["conditional_variance"].mean(axis=0).max()  # σ_F² = sup over t of E‖ζ_t‖²
-        error = regret.estimated_error(
-            rounds=rounds, window=window, noise=noise, bias=total["bias_now"], tracking=tracking
-        )
-        judge.expectation("error lemma (estimated): EΓ ≤ 3Tσ²/w + 3B + 3D", gamma, error)
-        judge.expectation(
-            "theorem (estimated): E BLR ≤ 2/α (2TQ/w + V₁) + 3Tσ²/w + 3B + 3D",
-            total["regret"],
-            regret.regret_bound(error, **common),
-        )
-        judge.pathwise(
-            "bias lemma, constants derived here: ‖b_t‖² ≤ c (ε_in + ε_adj)",
-            columns["bias_now"],
-            problem.bias_constant() * (columns["inner_error"] + columns["adjoint_error"]),
-        )
-        judge.equality("variance lemma, exact here: E‖ζ_t‖² = E Var", total["noise_now"], total["conditional_variance"])
-        scale = rounds * bound / window + variation + rounds * noise / window + constants["path_variation"]
-        judge.measured(
-            "linear reduction, O(·): E BLR against TQ/w + V₁ + Tσ²/w + H₂ + D",
-            total["regret"].mean(),
-            scale + tracking.mean(),
-        )
-        judge.measured(
-            "historical-point premise, O(·): E Σ‖h_tw‖² against TQ/w + V₁ + Tσ²/w + H₂",
-            total["historical"].mean(),
-            scale,
-        )
+        _judge_estimates(judge, problem, columns, total, constants, common)
     else:
-        noise = float(problem.noise) ** 2
-        error = regret.oracle_error(rounds=rounds, window=window, noise=noise, tracking=tracking)
-        per_round = columns["error"] - 2 * noise / window - 2 * columns["tracking"]
-        worst = int(np.argmax(per_round.mean(axis=0)))
-        judge.expectation(
-            "error lemma (oracle), worst round: E‖e_t‖² ≤ 2σ²/w + 2E‖r_t‖²",
-            columns["error"][:, worst],
-            2 * noise / window + 2 * columns["tracking"][:, worst],
-        )
-        judge.expectation("error lemma (oracle), summed: EΓ ≤ 2Tσ²/w + 2D", gamma, error)
-        judge.expectation(
-            "theorem (oracle): E BLR ≤ 2/α (2TQ/w + V₁) + 2Tσ²/w + 2D",
-            total["regret"],
-            regret.regret_bound(error, **common),
-        )
+        _judge_oracle(judge, problem, columns, total, common)
     return judge.checks
+
+
+def _judge_estimates(
+    judge: Judge, problem: Any, columns: Columns, total: Columns, constants: dict[str, Any], common: dict[str, Any]
+) -> None:
+    """Lemma 5.2, Theorem 5.3, and what goes with them."""
+    rounds, window, tracking = common["rounds"], common["window"], total["tracking"]
+    noise = columns["conditional_variance"].mean(axis=0).max()  # σ_F² = sup over t of E‖ζ_t‖²
+    error = regret.estimated_error(rounds=rounds, window=window, noise=noise, bias=total["bias_now"], tracking=tracking)
+    judge.expectation("error lemma (estimated): EΓ ≤ 3Tσ²/w + 3B + 3D", total["error"], error)
+    judge.expectation(
+        "theorem (estimated): E BLR ≤ 2/α (2TQ/w + V₁) + 3Tσ²/w + 3B + 3D",
+        total["regret"],
+        regret.regret_bound(error, **common),
+    )
+    judge.pathwise(
+        "bias lemma, constants derived here: ‖b_t‖² ≤ c (ε_in + ε_adj)",
+        columns["bias_now"],
+        problem.bias_constant() * (columns["inner_error"] + columns["adjoint_error"]),
+    )
+    judge.equality("variance lemma, exact here: E‖ζ_t‖² = E Var", total["noise_now"], total["conditional_variance"])
+    scale = rounds * constants["objective_bound"] / window + constants["variation"] + rounds * noise / window
+    scale += constants["path_variation"]
+    judge.measured(
+        "linear reduction, O(·): E BLR against TQ/w + V₁ + Tσ²/w + H₂ + D",
+        total["regret"].mean(),
+        scale + tracking.mean(),
+    )
+    judge.measured(
+        "historical-point premise, O(·): E Σ‖h_tw‖² against TQ/w + V₁ + Tσ²/w + H₂",
+        total["historical"].mean(),
+        scale,
+    )
+
+
+def _judge_oracle(judge: Judge, problem: Any, columns: Columns, total: Columns, common: dict[str, Any]) -> None:
+    """Lemma 4.2 and Theorem 4.4."""
+    rounds, window, tracking = common["rounds"], common["window"], total["tracking"]
+    noise = float(problem.noise) ** 2
+    error = regret.oracle_error(rounds=rounds, window=window, noise=noise, tracking=tracking)
+    per_round = columns["error"] - 2 * noise / window - 2 * columns["tracking"]
+    worst = int(np.argmax(per_round.mean(axis=0)))
+    judge.expectation(
+        "error lemma (oracle), worst round: E‖e_t‖² ≤ 2σ²/w + 2E‖r_t‖²",
+        columns["error"][:, worst],
+        2 * noise / window + 2 * columns["tracking"][:, worst],
+    )
+    judge.expectation("error lemma (oracle), summed: EΓ ≤ 2Tσ²/w + 2D", total["error"], error)
+    judge.expectation(
+        "theorem (oracle): E BLR ≤ 2/α (2TQ/w + V₁) + 2Tσ²/w + 2D",
+        total["regret"],
+        regret.regret_bound(error, **common),
+    )
 
 
 def judge_trade_off(lanes: Any, config: TheoryConfig) -> Iterator[Check]:
