@@ -18,7 +18,7 @@ AXIS = "lanes"
 # Lanes that a CPU core runs side by side. More do not fill its vector units any better, and leave its caches: a chunk
 # of all rounds is done for one block of lanes after the other.
 BLOCK = 16
-ONCE = "xla_backend_optimization_level"  # lowered for what runs once
+OPTIMISATION_LEVEL = "xla_backend_optimization_level"  # lowered for what runs once
 
 
 def use_compilation_cache() -> None:
@@ -78,7 +78,7 @@ class SpreadProgram:
 
         size = None if blocks == 1 else block
         # The start runs once: where a study saves on compiling, it need not be fast at all.
-        once = options | ({ONCE: 0} if ONCE in options else {})
+        once = options | ({OPTIMISATION_LEVEL: 0} if OPTIMISATION_LEVEL in options else {})
         self._start = spread(program.start, mesh, size, 1, tuple(once.items()))
         self._advance = spread(program.advance, mesh, size, 2, tuple(options.items()), donate=(1,))
 

@@ -6,7 +6,7 @@ from smoothfbo.harness.workers.base import Workers
 from smoothfbo.harness.workers.cluster import ClusterWorkers
 from smoothfbo.harness.workers.local import LocalWorkers
 
-MOST = 1_024  # local processes
+MOST_PROCESSES = 1_024  # local processes
 
 
 def choose(request: str | None, block: int | None, mirror: Mirror | None = None) -> Workers | None:
@@ -18,6 +18,6 @@ def choose(request: str | None, block: int | None, mirror: Mirror | None = None)
     if request == "auto" or request.startswith("ray://"):
         return ClusterWorkers(request, block, mirror)
     number = int(request) if request.isascii() and request.isdigit() else 0
-    allowed = f"a number of local processes (1 to {MOST:,}), auto (a running Ray cluster) or ray://HOST:PORT"
-    require(1 <= number <= MOST, "workers", request, allowed)
+    allowed = f"a number of local processes (1 to {MOST_PROCESSES:,}), auto (a running Ray cluster) or ray://HOST:PORT"
+    require(1 <= number <= MOST_PROCESSES, "workers", request, allowed)
     return LocalWorkers(number, block)

@@ -6,7 +6,7 @@ import numpy as np
 
 from smoothfbo.stream.learner.changes import LOOK_BACK, RECENT, SURPRISE
 
-EIGHT = 8  # blocks before one, whose mean loss it is compared with
+BLOCKS_BEFORE = 8  # blocks before one, whose mean loss it is compared with
 FIELDS = ("block", "highest", "highest_at", "lowest", "quiet", "losses")
 
 
@@ -69,8 +69,8 @@ def _steepest(losses: np.ndarray, block: np.ndarray, highest_at: np.ndarray) -> 
     """The block, since the memory was highest, whose loss rose most above the mean of the eight before it."""
     floor = np.maximum(losses, 1e-300)  # NaN where there was no block yet
     numbers = block[:, None] - np.arange(LOOK_BACK)[::-1]
-    before = np.pad(floor, ((0, 0), (EIGHT, 0)), constant_values=np.nan)[:, :-1]
-    windows = np.lib.stride_tricks.sliding_window_view(before, EIGHT, axis=1)
+    before = np.pad(floor, ((0, 0), (BLOCKS_BEFORE, 0)), constant_values=np.nan)[:, :-1]
+    windows = np.lib.stride_tricks.sliding_window_view(before, BLOCKS_BEFORE, axis=1)
     rows, past = np.sum(~np.isnan(windows), axis=2), np.nansum(windows, axis=2)
     is_candidate = (numbers >= highest_at[:, None] - 1) & (rows > 0)
     with np.errstate(divide="ignore", invalid="ignore"):

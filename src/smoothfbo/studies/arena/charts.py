@@ -10,8 +10,8 @@ from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.arena.grid import SETTING
 
-WORST = 30.0  # ratio to the smallest gap; larger ones are drawn there
-SHOWN = 6  # methods in a chart over time, beside FBO, SmoothFBO and the references
+TOP = 30.0  # ratio to the smallest gap; larger ones are drawn there
+METHODS_SHOWN = 6  # methods in a chart over time, beside FBO, SmoothFBO and the references
 Summary = dict[str, Any]
 
 
@@ -70,7 +70,7 @@ def over_time(summary: Summary, curves: Frame) -> Iterator[Chart]:
         here = curves[curves["problem"] == problem["name"]]
         ranked = sorted((row for row in rows.values() if "rank" in row), key=lambda row: row["rank"]["mean"])
         names = [row["method"] for row in ranked]
-        chosen = {*names[:SHOWN], FBO, SMOOTH_FBO}
+        chosen = {*names[:METHODS_SHOWN], FBO, SMOOTH_FBO}
         shown = [*(name for name in names if name in chosen), *(name for name in rows if name not in names)]
         series = []
         for name in shown:
@@ -98,13 +98,13 @@ def over_rates(summary: Summary, lanes: Frame, fresh: range) -> Iterator[Chart]:
             means = here[same].groupby("rate")["gap"].mean()
             means = means[np.isfinite(means) & (means > 0)]
             if "rank" in row and len(means) > 1:
-                series.append(Series(entry["label"], means.index / row["rate"], np.minimum(means / means.min(), WORST),
+                series.append(Series(entry["label"], means.index / row["rate"], np.minimum(means / means.min(), TOP),
                                      colour=entry["colour"], dashed=entry["is_dashed"], markers=True))  # fmt: skip
         if series:
             yield Chart(
                 f"rates_{problem['name']}", f"{problem['label']}: gap over the rate, each as a ratio to its best",
                 "At each method's chosen window and step rule, on the tuning seeds. A flat line forgives a wrong "
-                f"rate; the range of good rates is where it is below 1.1. What is worse than {WORST:g} is drawn there.",
+                f"rate; the range of good rates is where it is below 1.1. What is worse than {TOP:g} is drawn there.",
                 "rate / chosen rate", "gap / smallest gap", series, log_x=True, log_y=True,
             )  # fmt: skip
 

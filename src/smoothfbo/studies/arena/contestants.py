@@ -19,7 +19,7 @@ from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Entry, Failure, Plugin, part_of
 from smoothfbo.studies.arena.problems import PROBLEMS
 
-TRIED_WITH = "fbo"  # the method that tries out a plug-in's problem
+TRIAL_METHOD = "fbo"  # the method that tries out a plug-in's problem
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _try_out(config: ArenaConfig, contestants: Contestants) -> Iterator[Failure]
     unfit = set()
     for problem in contestants.problems:
         owner = contestants.owner(problem)
-        if owner is not None and (why := attempt(TRIED_WITH, problem.name)):
+        if owner is not None and (why := attempt(TRIAL_METHOD, problem.name)):
             unfit.add(problem.name)
             yield Failure(owner[1], owner[0], why, problem=problem.name)
     for problem, method in contestants.pairs():

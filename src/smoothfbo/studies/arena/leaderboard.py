@@ -13,8 +13,8 @@ from smoothfbo.studies.arena import drift_map
 from smoothfbo.studies.arena.config import ArenaConfig
 from smoothfbo.studies.arena.grid import SETTING
 
-FAR = 100.0  # times the smallest gap: where it is, or diverged, does not matter any more
-WITHIN = 1.1  # a rate is good if the gap is at most this many times that of the best one
+LARGEST_RATIO = 100.0  # times the smallest gap: where it is, or diverged, does not matter any more
+GOOD_RATE = 1.1  # a rate is good if the gap is at most this many times that of the best one
 UNMOVED = {"still": Style("λ never moves", "#777777"), "constant": Style("Best constant λ", "#555555")}
 
 
@@ -131,9 +131,9 @@ def good_rates(config: ArenaConfig, lanes: Frame, setting: dict[str, Any]) -> di
     best = int(np.argmin(gaps))
     if not np.isfinite(gaps[best]) or gaps[best] <= 0:
         return None
-    logs = np.log(np.minimum(gaps, FAR * gaps[best]) / gaps[best])
+    logs = np.log(np.minimum(gaps, LARGEST_RATIO * gaps[best]) / gaps[best])
     fine = np.linspace(rates[0], rates[-1], 2_001)
-    bad = (PchipInterpolator(rates, logs)(fine) if len(rates) > 1 else logs * np.ones(len(fine))) > np.log(WITHIN)
+    bad = (PchipInterpolator(rates, logs)(fine) if len(rates) > 1 else logs * np.ones(len(fine))) > np.log(GOOD_RATE)
     below, above = fine[bad & (fine < rates[best])], fine[bad & (fine > rates[best])]
     low, high = below.max(initial=rates[0]), above.min(initial=rates[-1])
     return {

@@ -40,7 +40,7 @@ CONJUGATE = ConjugateGradient(ridge=0.01, max_steps=10)
 DISCOUNT = 0.9  # of a round, where the paper discounts
 PENALTY = 10.0  # σ of the first-order method
 FIRST_LENGTH = 0.01  # the default of `smooth_fbo`
-MORE = 4  # times the fit steps of FBO, for a comparison at equal time
+STEPS_FACTOR = 4  # times the fit steps of FBO, for a comparison at equal time
 
 
 def online(testbed: Any, estimator: AbstractEstimator, rate: Number, *before: optax.GradientTransformation) -> Online:
@@ -107,7 +107,7 @@ def solved_or_trained(testbed: Any) -> tuple[Any, Any]:
 def functional_more(testbed: Any, rate: Number, window: Window) -> Online:
     """FBO with more steps for the inner and the adjoint function."""
     del window
-    steps = MORE * inner(testbed).steps
+    steps = STEPS_FACTOR * inner(testbed).steps
     return online(testbed, Functional(testbed.inner(steps=steps), testbed.adjoint(steps=steps)), rate)
 
 

@@ -29,7 +29,7 @@ from smoothfbo.types import Number
 Knobs = Mapping[str, float]
 # Compiling takes a third less time, and small programs run as fast.
 COMPILER = {"xla_backend_optimization_level": 1}
-FEWEST = 16  # lanes of a compiled call
+FEWEST_LANES = 16  # lanes of a compiled call
 
 
 class Numbers(NamedTuple):
@@ -146,7 +146,7 @@ def _program(
         rounds=config.rounds,
         chunk=config.chunk,
         cpu_options=COMPILER,
-        width=max(FEWEST, config.seeds),
+        width=max(FEWEST_LANES, config.seeds),
     )
 
 

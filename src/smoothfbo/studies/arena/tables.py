@@ -11,7 +11,7 @@ from smoothfbo.studies.arena.charts import Summary, label_of, rows_of, standings
 from smoothfbo.studies.arena.config import FIRST_TUNING_SEED
 from smoothfbo.studies.arena.grid import SETTING
 
-SLACK = 1.1  # costs are measured: up to this factor they are equal
+SAME_COST = 1.1  # costs are measured: up to this factor they are equal
 
 
 def is_tied(row: dict[str, Any]) -> bool:
@@ -134,7 +134,7 @@ def equal_time(
         name: row["gap"]["mean"]
         for name, row in board.items()
         if "rank" in row and name != method and row["gap"]["mean"] is not None
-        and cost.get(name, float("inf")) <= SLACK * cost.get(method, 0)
+        and cost.get(name, float("inf")) <= SAME_COST * cost.get(method, 0)
     }  # fmt: skip
     if not rivals or method not in board:
         return None

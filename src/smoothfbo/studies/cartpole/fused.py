@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 BLOCK = 64  # samples that a program of the kernel takes
 WARPS = 4
-LEAST = 16  # size that Triton multiplies
+SMALLEST_SIZE = 16  # size that Triton multiplies
 
 
 class Form(NamedTuple):
@@ -203,7 +203,7 @@ def _columns(size: int) -> Int[Array, "1 size"]:
 
 
 def _padded(size: int) -> int:
-    return max(LEAST, 1 << (size - 1).bit_length())
+    return max(SMALLEST_SIZE, 1 << (size - 1).bit_length())
 
 
 def _width(x: Array) -> int:

@@ -18,8 +18,10 @@ from smoothfbo.harness.study import Measured, Program
 from smoothfbo.studies.cartpole.config import GRID, SMOOTHING, CartPoleConfig
 from smoothfbo.studies.cartpole.settings import best_settings
 
-LATE = 5  # evaluations at the end, or a tenth of all if these are more: their mean tells settings apart in tuning
-START = 50  # the first fiftieth of training does not count for the share of clipped steps
+LATE_EVALUATIONS = (
+    5  # evaluations at the end, or a tenth of all if these are more: their mean tells settings apart in tuning
+)
+WARM_UP = 50  # the first fiftieth of training does not count for the share of clipped steps
 SHOWN_MOMENTS = 8  # of training, for the animation
 
 
@@ -45,7 +47,7 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
                 "cumulative_return": last["cumulative_return"],
                 "proxy": last["proxy"],
                 "raw": frame["hypergradient_squares"].sum(),
-                "clipped": frame["clipped"].iloc[len(frame) // START :].mean(),
+                "clipped": frame["clipped"].iloc[len(frame) // WARM_UP :].mean(),
                 "skipped": float(last["skipped"]),
                 "frozen": float(not frame["finite"].all()),
             }
@@ -55,7 +57,7 @@ def measure(program: Program, records: dict[str, np.ndarray]) -> Measured:
 
 
 def _late(returns: pd.Series) -> float:
-    return returns.iloc[-max(LATE, len(returns) // 10) :].mean()
+    return returns.iloc[-max(LATE_EVALUATIONS, len(returns) // 10) :].mean()
 
 
 def _episodes(program: Program, records: dict[str, np.ndarray], shown: np.ndarray) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ def verdict_table(claims: list[dict[str, Any]]) -> Table:
     rows = []
     for key, same in places(shown):
         by_window = {claim["window"]: claim for claim in same}
-        where = [*where_of(key, shown), *([SHORT[key["comparison"]]] if key["comparison"] in SHORT else [])]
+        where = [*where_of(key, shown), *([SHORT_NAMES[key["comparison"]]] if key["comparison"] in SHORT_NAMES else [])]
         cells = [_verdict(by_window[window]) if window in by_window else None for window in windows]
         rows.append((f"{key['claim'][0].upper()}{key['claim'][1:]} ({', '.join(where)})", *cells))
     return Table(
@@ -38,7 +38,7 @@ def verdict_table(claims: list[dict[str, Any]]) -> Table:
     )
 
 
-SHORT = {BEST_RATE: "best rates", BEST_RATE_AND_BATCHES: "best rates and mini-batches"}
+SHORT_NAMES = {BEST_RATE: "best rates", BEST_RATE_AND_BATCHES: "best rates and mini-batches"}
 
 
 def places(claims: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:

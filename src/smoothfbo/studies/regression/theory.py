@@ -17,7 +17,7 @@ from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.program import testbed_of_lane
 
 SHARES = (0.25, 0.5, 1.0)  # of the rounds, at which V₁ is reported: does it grow like T?
-WHERE = ("drift", "weights", "minibatch", "method", "window", "outer_rate")
+SETTING = ("drift", "weights", "minibatch", "method", "window", "outer_rate")
 
 
 def on_this_task(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, Any]]:
@@ -31,9 +31,9 @@ def on_this_task(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, A
     for place in lanes[["drift", "weights", "minibatch"]].drop_duplicates().to_dict("records"):
         here = at_base(lanes, {**place, "regime": "default"}, config.base)
         here = here[here["method"].isin((FBO, SMOOTH_FBO)) & (here["outer_rate"] == config.base["outer_rate"])]
-        for keys, group in here.groupby(list(WHERE), sort=False):
+        for keys, group in here.groupby(list(SETTING), sort=False):
             rows = [_of_lane(config, row) for row in group.to_dict("records")]
-            yield dict(zip(WHERE, keys, strict=True)) | {
+            yield dict(zip(SETTING, keys, strict=True)) | {
                 "measured": {name: interval([row[name] for row in rows]) for name in rows[0]},
                 "step_allowed": all(row["step_times_smoothness"] <= 1 for row in rows),
             }
