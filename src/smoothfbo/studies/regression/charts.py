@@ -1,97 +1,18 @@
 """The regression's charts, from its stored tables."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from smoothfbo.harness.charts import PALETTE, Chart, HeatMap, Series
-from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO, Method
+from smoothfbo.harness.methods import FBO, RECOMMENDED, SMOOTH_FBO
 from smoothfbo.harness.statistics import Frame, bands
-from smoothfbo.studies.regression.claims import at_base
 from smoothfbo.studies.regression.config import FACTORS, TEST_POINTS
+from smoothfbo.studies.regression.lines import entries_of, lines_of, one_window, series_of
 from smoothfbo.studies.regression.methods import find
 
-# Windows from light to dark green, unlike the colour of any other method.
-WINDOW_COLOURS = ("#b7e4c7", "#8fd3a8", "#63bd86", "#3fa66a", "#258d52", "#13713d", "#0a5229", "#053619")
 SMOOTHED = 21  # rounds of the running mean in charts of noisy quantities
-
-
-def main_lanes(frame: Frame, base: dict[str, Any], drift: str) -> Frame:
-    """The lanes of the main comparison: one setting of everything but method and window."""
-    frame = at_base(frame, {"drift": drift, "regime": "default"}, base)
-    return frame[frame["outer_rate"].isin((base["outer_rate"], 0.0))]
-
-
-def one_window(frame: Frame) -> Frame:
-    """All methods, the smoothed ones with a single window: 100, or the largest there is."""
-    windows = sorted(frame["window"].unique())
-    chosen = 100 if 100 in windows else windows[-1]
-    return frame[(frame["window"] == 1) | (frame["window"] == chosen)]
-
-
-class Entry(NamedTuple):
-    """A line of a chart: a method with a window, and its rows."""
-
-    method: Method
-    window: int
-    rows: Frame
-
-    @property
-    def label(self) -> str:
-        return self.method.with_window(self.window)
-
-    @property
-    def colour(self) -> str:
-        """SmoothFBO's windows have a colour each, the same in every picture."""
-        if self.method.name != SMOOTH_FBO:
-            return self.method.colour
-        return WINDOW_COLOURS[min(round(0.78 * np.log2(self.window)), len(WINDOW_COLOURS) - 1)]
-
-
-def _entries(frame: Frame) -> list[Entry]:
-    """The baselines first, and the windows in order."""
-    pairs = sorted(
-        {(str(m), int(w)) for m, w in zip(frame["method"], frame["window"], strict=True)},
-        key=lambda p: (find(p[0]).is_smoothed, p),
-    )
-    return [
-        Entry(find(method), window, frame[(frame["method"] == method) & (frame["window"] == window)])
-        for method, window in pairs
-    ]
-
-
-def lines(
-    frame: Frame,
-    column: str,
-    *,
-    running: int = 1,
-    methods: tuple[str, ...] | None = None,
-    geometric: bool = False,
-) -> list[Series]:
-    """Mean and interval over seeds, over rounds; noisy columns as running means within each seed."""
-    result = []
-    for entry in _entries(frame):
-        rows = entry.rows
-        if (
-            (methods is not None and entry.method.name not in methods)
-            or column not in rows
-            or rows[column].isna().all()
-        ):
-            continue
-        wide = rows.pivot_table(index="round", columns="seed", values=column, observed=True)
-        if running > 1:
-            spacing = int(wide.index[1] - wide.index[0]) if len(wide) > 1 else 1
-            wide = wide.rolling(max(running // spacing, 1), min_periods=1, center=True).mean()
-        band = bands(wide.stack().rename("value").reset_index(), "round", "value", geometric=geometric)
-        result.append(_series(entry, band, entry.method.is_dashed))
-    return result
-
-
-def _series(entry: Entry, band: Frame, dashed: bool = False, markers: bool = False) -> Series:
-    return Series(entry.label, band.index, band["mean"], band["low"], band["high"], entry.colour, dashed, markers)
-
-
 PLAIN = ("unrolled", "aid", FBO, SMOOTH_FBO)  # the paper's
 ESTIMATED = (*PLAIN, RECOMMENDED)
 
@@ -102,7 +23,7 @@ def objective(frame: Frame, drift: str, settings: dict[str, Any]) -> Chart:
         f"{drift}_objective", f"Exact objective over time, {drift} drift",
         f"F_t(λ_t) − σ², running mean of {SMOOTHED} rounds, outer rate {settings['outer_rate'][0]:g}; lower is better. "
         "Uniform weights are where every method starts; the exact hypergradient is what a perfect estimator would do.",
-        "round", "F_t(λ_t) − σ²", lines(frame, "excess", running=SMOOTHED, methods=(*ESTIMATED, "exact", "uniform")),
+        "round", "F_t(λ_t) − σ²", lines_of(frame, "excess", running=SMOOTHED, methods=(*ESTIMATED, "exact", "uniform")),
         log_y=True,
     )  # fmt: skip
 
@@ -114,34 +35,34 @@ def over_time(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[Ch
         name + "proxy", "Cumulative proxy Σ‖g̃‖²" + (" (the paper's Fig. 1)" if drift == "sinusoidal" else ""),
         f"The squared norm of the smoothed gradient, summed over rounds, {rate}. Averaging shrinks any "
         "noisy vector, so windows cannot be compared by it alone; see the regret, the cosine and the exact objective.",
-        "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=PLAIN), log_y=True,
+        "round", "Σ ‖g̃‖²", lines_of(frame, "proxy", methods=PLAIN), log_y=True,
     )  # fmt: skip
     yield Chart(
         name + "proxy_zoom", "The same, zoomed in on SmoothFBO",
         "Linear axes: a curve that bends down grows more slowly than the number of rounds.",
-        "round", "Σ ‖g̃‖²", lines(frame, "proxy", methods=(SMOOTH_FBO,)),
+        "round", "Σ ‖g̃‖²", lines_of(frame, "proxy", methods=(SMOOTH_FBO,)),
     )  # fmt: skip
     yield objective(frame, drift, settings)
     yield Chart(
         name + "regret", "True regret BLR_1 over time",
         "Σ‖∇F_t(λ_t)‖² with the exact gradients at the current point. They shrink as Σλ grows, so a small regret is "
         "not yet a small objective.",
-        "round", "BLR_1", lines(frame, "regret_1", methods=(*ESTIMATED, "exact")), log_y=True,
+        "round", "BLR_1", lines_of(frame, "regret_1", methods=(*ESTIMATED, "exact")), log_y=True,
     )  # fmt: skip
     yield Chart(
         name + "loss", "Hold-out loss", f"Mean squared error on the newest batch before it is learnt, running mean of "
         f"{SMOOTHED} rounds. The noise alone is {settings['noise'] ** 2:g}.",
-        "round", "loss", lines(one_window(frame), "outer_loss", running=SMOOTHED),
+        "round", "loss", lines_of(one_window(frame), "outer_loss", running=SMOOTHED),
     )  # fmt: skip
     yield Chart(
         name + "norms", "Size of the raw hypergradient",
         f"‖ĝ_t‖², running mean of {SMOOTHED} rounds, geometric mean over seeds.",
-        "round", "‖ĝ‖²", lines(one_window(frame), "raw_squared", running=SMOOTHED, geometric=True), log_y=True,
+        "round", "‖ĝ‖²", lines_of(one_window(frame), "raw_squared", running=SMOOTHED, geometric=True), log_y=True,
     )  # fmt: skip
     yield Chart(
         name + "inner_error", "Error of the inner function against the exact solution h*",
         f"E‖ĥ − h*‖², running mean of {SMOOTHED} rounds, on {TEST_POINTS} fixed inputs.",
-        "round", "E‖ĥ − h*‖²", lines(frame, "inner_error", running=SMOOTHED, methods=(*ESTIMATED, "uniform")),
+        "round", "E‖ĥ − h*‖²", lines_of(frame, "inner_error", running=SMOOTHED, methods=(*ESTIMATED, "uniform")),
         log_y=True,
     )  # fmt: skip
 
@@ -207,7 +128,7 @@ def trajectory(frame: Frame, drift: str, summary: dict[str, Any]) -> Iterator[Ch
 
 
 def learned_weights(frame: Frame, drift: str, settings: dict[str, Any]) -> Iterator[HeatMap]:
-    entries = _entries(frame)
+    entries = entries_of(frame)
     smooth = [entry for entry in entries if entry.method.name == SMOOTH_FBO]
     shown = [entry for entry in entries if entry.method.name in (FBO, RECOMMENDED, "exact")] + smooth[-1:]
     if len(smooth) > 2:
@@ -235,11 +156,11 @@ def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
             ("excess", "Exact objective", "F − σ²", True), ("cosine_used", "Cosine with the truth", "cosine", False),
         ):  # fmt: skip
             series = []
-            for entry in _entries(here):
+            for entry in entries_of(here):
                 if entry.method.is_reference and column != "excess":
                     continue
                 band = bands(entry.rows, "outer_rate", column)
-                series.append(_series(entry, band, entry.method.is_dashed, markers=True))
+                series.append(series_of(entry, band, entry.method.is_dashed, markers=True))
             yield Chart(
                 f"sweep_{regime}_{column}", f"{title} over the outer rate, {regime} regime",
                 "Mean over the second half of the rounds.", "outer rate", y, series, log_x=True, log_y=logarithmic,
@@ -249,12 +170,12 @@ def over_rates(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
 def at_paper_rates(frame: Frame, uniform: Frame) -> Iterator[Chart]:
     yield Chart(
         "paper_proxy", "Cumulative proxy at the paper's rates", "FBO against SmoothFBO.", "round", "Σ ‖g̃‖²",
-        lines(frame, "proxy"), log_y=True,
+        lines_of(frame, "proxy"), log_y=True,
     )  # fmt: skip
     yield Chart(
         "paper_objective", "Exact objective at the paper's rates",
         f"Running mean of {SMOOTHED} rounds, beside uniform weights.", "round", "F_t(λ_t) − σ²",
-        lines(frame, "excess", running=SMOOTHED) + lines(uniform, "excess", running=SMOOTHED),
+        lines_of(frame, "excess", running=SMOOTHED) + lines_of(uniform, "excess", running=SMOOTHED),
     )  # fmt: skip
 
 
@@ -271,9 +192,9 @@ def over_factors(lanes: Frame, settings: dict[str, Any]) -> Iterator[Chart]:
             ("cosine_used", "cosine, smoothed", False),
         ):
             series = []
-            for entry in _entries(here):
+            for entry in entries_of(here):
                 means = entry.rows.groupby([factor, "seed"], as_index=False)[column].mean()
-                series.append(_series(entry, bands(means, factor, column), markers=True))
+                series.append(series_of(entry, bands(means, factor, column), markers=True))
             yield Chart(
                 f"ablation_{factor}_{column}", f"{title} over {factor.replace('_', ' ')}",
                 "Averaged over all other factors; interval over seeds.", factor.replace("_", " "), title, series,

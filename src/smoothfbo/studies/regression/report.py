@@ -11,6 +11,7 @@ from smoothfbo.harness.page import Page, Section, Table, estimate_text, repeat_s
 from smoothfbo.harness.statistics import Frame
 from smoothfbo.studies.regression import charts, tables
 from smoothfbo.studies.regression.claims import LOWER_OBJECTIVE, SAME_RATE, UNTUNED, at_base
+from smoothfbo.studies.regression.lines import lines_of, main_lanes
 from smoothfbo.studies.regression.methods import find
 
 
@@ -19,7 +20,7 @@ def build(folder: Path) -> Path:
     config, summary = (store.read_json(folder / f"{name}.json") for name in ("config", "summary"))
     rounds, lanes = (store.read_table(folder / f"{name}.parquet") for name in ("metrics", "lanes"))
     settings, drift = config["config"], config["config"]["drift"][0]
-    main = charts.main_lanes(rounds, summary["base"], drift)
+    main = main_lanes(rounds, summary["base"], drift)
     lead: list[Any] = [charts.objective(main, drift, settings)]
     if summary["claims"]:
         lead.append(tables.verdict_table(summary["claims"]))
@@ -73,10 +74,10 @@ def _sections(
     """What stands below the lead; its chart, of this name, is not shown again."""
     settings = config["config"]
     for drift in settings["drift"]:
-        main, main_lanes = (charts.main_lanes(frame, summary["base"], drift) for frame in (rounds, lanes))
+        main, main_of_lanes = (main_lanes(frame, summary["base"], drift) for frame in (rounds, lanes))
         parts = [
             *(part for part in charts.over_time(main, drift, settings) if part.name != lead),
-            *charts.over_windows(main_lanes, drift),
+            *charts.over_windows(main_of_lanes, drift),
             *charts.trajectory(main, drift, summary),
             *charts.learned_weights(main, drift, settings),
         ]
@@ -205,8 +206,8 @@ def compare(folders: tuple[Path, ...], out: Path) -> Path:
     ):  # fmt: skip
         lines = []
         for index, (name, config, summary, table) in enumerate(zip(names, configs, summaries, metrics, strict=True)):
-            frame = charts.main_lanes(table, summary["base"], config["drift"][0])
-            for line in charts.lines(frame, column, running=running, methods=charts.PLAIN):
+            frame = main_lanes(table, summary["base"], config["drift"][0])
+            for line in lines_of(frame, column, running=running, methods=charts.PLAIN):
                 lines.append(replace(line, name=f"{name}: {line.name}", dashed=index % 2 == 1))
         parts.append(Chart(f"compare_{column}", title, "Lines of every second run are dashed.", "round", title, lines,
                            log_y=True))  # fmt: skip
