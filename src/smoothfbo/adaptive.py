@@ -12,7 +12,9 @@ from jaxtyping import Array, Float, Int, PyTree
 from smoothfbo import checks
 from smoothfbo.algebra import cosine, norm, squared_norm
 from smoothfbo.hypergradients.base import Candidates
+from smoothfbo.retreat import RetreatState, at_start, judge_place
 from smoothfbo.types import Number
+from smoothfbo.usual import LARGE, UsualState, entries, inverse_sizes, learn, nothing_known, weigh
 
 SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
@@ -21,10 +23,10 @@ SHARE = 0.02  # of the first length along the running mean: it grows where it he
 TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
 FADING = 0.95  # of the old mean, in the running mean of the judge's squares
-UNUSUAL = 3.0  # times the usual size: a gradient beyond it, larger than those around it, counts less
 LONG = 0.99999  # memory: with 1 the running mean of squares would never begin
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
 TRIAL = 0.1  # of the last move: how far the projection is tried to either side
+SHORTER, MUCH_SHORTER = 0.3, 0.1  # lengths after a return, and after one from the first moves
 CLEAR = 2 / 3  # power of the rounding of λ: at least so far, relative to λ
 
 
@@ -34,9 +36,9 @@ class AdaptiveState(NamedTuple):
     rounds: Int[Array, ""]  # with a gradient
     scale: Float[Array, ""]  # of λ_0
     lengths: Float[Array, " directions"]
-    squares: Float[Array, " directions"]  # running means of the mean squares of the gradients
+    usual: UsualState
+    retreat: RetreatState
     judged: Float[Array, ""]  # running mean of the squared norm of the judge, with a shorter memory
-    sizes: Float[Array, "2"]  # of the gradients of the last two rounds, relative to their usual size
     mean: PyTree  # running mean of the gradient, not yet divided by the sum of its weights
     directions: tuple[PyTree, ...]  # of the last round: a candidate each, and the running mean
     moves: tuple[PyTree, ...]  # h_k: what was followed of them in the last rounds
@@ -77,16 +79,22 @@ def adaptive_steps(
     alone, lengths grow there until gradients vanish, and λ never comes back when another source is right.
 
     A round whose gradients are r > 3 times as large as usual counts (3/r)², so that a single wild sample neither moves
-    λ far nor shortens all later steps. Where the gradients before were as large, it counts fully: after a jump, say.
+    λ far nor shortens all later steps. Where the gradients before were as large and agree, it counts fully: after a
+    jump, say. Where they do not agree, the noise has become larger, and rounds count less for as long as it lasts.
+    (The formulas: `usual.weigh`.)
+
+    A move may end where gradients vanish and no step leads back: behind a softmax that the first move has saturated,
+    say. If gradients stay below a tenth of their size and the outer loss is worse than before, λ returns to the last
+    place whose gradients were informative, and all lengths are shortened. (`retreat.judge_place`.)
 
     One more direction is the running mean of the gradient g_t, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
     (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
     delayed, as every mean of stored gradients is; its length is learnt like the others, so it is used where it helps.
 
-    It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: gradients are divided by the
-    running root mean square of their entries. No move is longer than ‖λ‖ (or √d times the scale of λ_0, if that is
-    more): a longer one is shortened. No length is longer than that for a gradient of the usual size: on the border of
-    Λ, where moves are cut, it could grow for ever.
+    It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: rms is the usual size of
+    gradients, a root mean square of the last fifty rounds or so in which unusual ones are bounded (`usual.learn`). No
+    move is longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is
+    longer than that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
 
     Moves are those that were really made, after the projection: entry by entry, or, with `project`, by its derivative D
     at the point that was projected, h_{t,k} = D(d_{t−1,k} + 0.8 h_{t−1,k}), with Dĝ_t as the judge. On the border of a
@@ -103,7 +111,7 @@ def adaptive_steps(
     - `averaging`: a, in rounds. With 1 there is no running mean.
     - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
       being too short or too long: with 0.3 m², where m is the mean c of the last five rounds or so.
-    - `memory`: share of the old mean in the running mean of squares.
+    - `memory`: share of the old mean in the long-run mean of squares. rms never falls below a sixth of its root.
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
       large gradients come now and then, after jumps, say, that makes the answer slow.
@@ -123,26 +131,26 @@ def adaptive_steps(
     shares = [(1 - SHARE * is_averaged) / planned] * planned + [SHARE] * is_averaged
 
     def longest(outer: PyTree, scale: Float[Array, ""]) -> Float[Array, ""]:
-        size = jnp.maximum(_size(outer) ** 0.5 * scale, norm(outer).astype(scale.dtype))
+        size = jnp.maximum(entries(outer) ** 0.5 * scale, norm(outer).astype(scale.dtype))
         return (CAUTIOUS if cautious else LONGEST) * size
 
     @jax.jit  # one program in place of one for each operation
     def init(params: PyTree) -> AdaptiveState:
         checks.require_floating(params, "params")
         number = norm(params).dtype
-        scale = jnp.maximum(1, norm(params) / jnp.sqrt(jnp.asarray(_size(params), number)))
+        scale = jnp.maximum(1, norm(params) / jnp.sqrt(jnp.asarray(entries(params), number)))
 
         def zeros() -> PyTree:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), params)
 
-        first = jnp.asarray(length, number) * scale * min(1.0, (FEW / _size(params)) ** 0.5)
+        first = jnp.asarray(length, number) * scale * min(1.0, (FEW / entries(params)) ** 0.5)
         return AdaptiveState(
             rounds=jnp.zeros((), jnp.int32),
             scale=scale,
             lengths=first * jnp.asarray(shares, number),
-            squares=jnp.zeros(len(shares), number),
+            usual=nothing_known(params, planned, len(shares), number),
+            retreat=at_start(params, jnp.zeros(len(shares), number)),
             judged=jnp.zeros((), number),
-            sizes=jnp.ones(2, number),
             mean=zeros(),
             directions=tuple(zeros() for _ in shares),
             moves=tuple(zeros() for _ in shares),
@@ -159,6 +167,7 @@ def adaptive_steps(
         *,
         candidates: Any = None,
         grad: PyTree | None = None,
+        value: Any = None,
         **others: Any,
     ) -> tuple[PyTree, AdaptiveState]:
         del others
@@ -173,7 +182,8 @@ def adaptive_steps(
             state = optax.tree.where(candidates.changed, _begun_again(state), state)
         age, since = state.rounds.astype(number), state.since.astype(number)
         kept = jnp.asarray(memory, number)
-        weight, sizes = _weight(state, gradients, kept)
+        as_they_are = gradients
+        weight, usual = weigh(state.usual, gradients)
         updates, judge, gradients = _scaled((updates, judge, gradients), weight)
         mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, updates)
         if is_averaged:
@@ -188,27 +198,35 @@ def adaptive_steps(
             through = partial(_through, project, state.before, past)
             moves = tuple(map(through, map(_traced, state.directions, state.moves)))
             judge = through(judge)
-        judged = FADING * state.judged + (1 - FADING) * squared_norm(judge).astype(number)
-        usual = jnp.sqrt(jnp.where(judged > 0, judged, 1) / (1 - FADING ** (age + 1)))
-        faded = jnp.minimum(1, norm(judge).astype(number) / usual)
+        judged, faded = _faded(state.judged, squared_norm(judge).astype(number), age)
         cosines = -faded * jnp.stack([cosine(judge, move) for move in moves]).astype(number)
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
         speed = jnp.maximum(jnp.asarray(adaptation, number), jnp.maximum(1 / jnp.sqrt(1 + age), HURRY * recent**2))
         lengths = state.lengths * jnp.exp(speed * cosines)
         most = longest(params, state.scale)
-        lengths = jnp.clip(lengths, SMALLEST * state.scale, most / _size(params) ** 0.5)
+        lengths = jnp.clip(lengths, SMALLEST * state.scale, most / entries(params) ** 0.5)
 
-        squares, inverse = _inverse_roots(state, gradients, kept)
+        usual = learn(usual, (*as_they_are, *gradients[planned:]), age, kept)
+        inverse = inverse_sizes(usual)
         directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
         zeros = optax.tree.zeros_like(params)
         move = _combined(lengths, directions)
         shorter = _shortening(move, most)
         average = _scaled(move, -1 / jnp.sum(lengths * inverse))
         move, lengths = _scaled(move, shorter), (shorter if cautious else 1) * lengths
+        sizes = usual.long_sizes[0], jnp.maximum(usual.long_sizes[0], jnp.max(state.usual.long_sizes))
+        returns, was_too_long, retreat = judge_place(state.retreat, params, usual.usual, sizes, value, age)
         following = AdaptiveState(
-            state.rounds + 1, state.scale, lengths, squares, judged, sizes, mean, directions, moves, recent, params,
+            state.rounds + 1, state.scale, lengths, usual, retreat, judged, mean, directions, moves, recent, params,
             average, state.since + 1,
         )  # fmt: skip
+        returned = _begun_again(following)._replace(
+            lengths=jnp.where(was_too_long, MUCH_SHORTER, SHORTER) * lengths,
+            usual=usual._replace(usual=state.retreat.usual, long_sizes=jnp.ones_like(usual.long_sizes)),
+            average=zeros,
+        )
+        move = optax.tree.where(returns, optax.tree.sub(state.retreat.place, params), move)
+        following = optax.tree.where(returns, returned, following)
         nothing = tuple(zeros for _ in directions)
         # λ stays where the moves so far have led: the next round judges them, and no move of this one.
         idle = state._replace(directions=nothing, moves=moves, before=params, average=zeros)
@@ -238,37 +256,15 @@ def _checked(updates: PyTree, candidates: Any, grad: PyTree | None, planned: int
     return gradients, judge
 
 
-def _weight(
-    state: AdaptiveState, gradients: tuple[PyTree, ...], kept: Float[Array, ""]
-) -> tuple[Float[Array, ""], Float[Array, "2"]]:
-    """How much a round counts, and the relative sizes of its gradients and of those before: (max(3, m)/r)² if r > 3.
-
-    r is the size of the round's gradients relative to their usual one, that of the largest, and m the one in the middle
-    of this round's and the last two. So a single round with a huge gradient counts next to nothing, and gradients that
-    grow large and stay so, after a jump, count from the second one on.
-    """
-    age = state.rounds.astype(kept.dtype)
-    usual = state.squares[: len(gradients)] / jnp.where(age > 0, 1 - kept**age, 1)
-    known = usual > 0  # from the second round on
-    relative = _mean_squares(gradients, kept.dtype) / jnp.where(known, usual, 1)
-    size = jnp.sqrt(jnp.max(jnp.where(known, relative, 1)))
-    last, before = state.sizes
-    middle = jnp.maximum(jnp.minimum(last, before), jnp.minimum(jnp.maximum(last, before), size))
-    return jnp.minimum(1, jnp.maximum(UNUSUAL, middle) / size) ** 2, jnp.stack([size, last])
-
-
-def _mean_squares(gradients: tuple[PyTree, ...], dtype: Any) -> Float[Array, " directions"]:
-    return jnp.stack([squared_norm(gradient).astype(dtype) / _size(gradient) for gradient in gradients])
-
-
-def _inverse_roots(
-    state: AdaptiveState, gradients: tuple[PyTree, ...], kept: Float[Array, ""]
-) -> tuple[Float[Array, " directions"], Float[Array, " directions"]]:
-    """The running means of squares with a round more, and 1/rms of each; 0 where a gradient was always 0."""
-    squares = kept * state.squares + (1 - kept) * _mean_squares(gradients, kept.dtype)
-    correction = 1 - kept ** (state.rounds.astype(kept.dtype) + 1)
-    roots = jnp.sqrt(squares / jnp.where(correction > 0, correction, 1))
-    return squares, jnp.where(roots > 0, 1 / jnp.where(roots > 0, roots, 1), 0)
+def _faded(
+    before: Float[Array, ""], square: Float[Array, ""], age: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The running mean of the judge's squares, in which one counts nine times the mean at most; and min(1, ‖ĝ‖/s)."""
+    mean = before / jnp.where(age > 0, 1 - FADING**age, 1)
+    bounded = jnp.where(before > 0, jnp.minimum(square, LARGE**2 * mean), square)
+    judged = FADING * before + (1 - FADING) * bounded
+    usual = jnp.where(judged > 0, judged, 1) / (1 - FADING ** (age + 1))
+    return judged, jnp.minimum(1, jnp.sqrt(square / usual))
 
 
 def _begun_again(state: AdaptiveState) -> AdaptiveState:
@@ -331,7 +327,3 @@ def _combined(lengths: Float[Array, " candidates"], directions: tuple[PyTree, ..
 
 def _scaled(tree: PyTree, factor: Array) -> PyTree:
     return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, tree)
-
-
-def _size(tree: PyTree) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))

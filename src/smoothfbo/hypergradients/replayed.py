@@ -23,6 +23,7 @@ from smoothfbo.hypergradients.wild import WildState, judge_round, nothing_wild
 from smoothfbo.samples import Data
 
 MEMORY = 0.9  # share of the old mean in the running mean of outer losses
+OF_OWN, OF_ROUND = 2**32 - 1, 2**32 - 2  # folded into the key: fold_in(key, i) is also the i-th key of a split
 
 
 class ReplayState(NamedTuple):
@@ -202,7 +203,7 @@ class Replayed(AbstractEstimator):
                 used = state.span.rounds(rounds)
                 newer = _last(history, prepared, self.window, slot, jnp.maximum(used // 2, 1))
                 half, _ = self.estimator(problem, outer, window, self._fresh(newer, prepared), key)
-                single, fitted = self.estimator(problem, outer, window, prepared, jax.random.fold_in(key, 2))
+                single, fitted = self.estimator(problem, outer, window, prepared, jax.random.fold_in(key, OF_ROUND))
                 values = batched(self.estimator.predictor(window))(data.inner.x)
                 counts = determines_fit(problem, outer, values, data.inner, self.estimator.parameters(fitted))
                 independent = optax.tree.where(counts, refined.gradient, judge)
@@ -243,7 +244,7 @@ class Replayed(AbstractEstimator):
         # The judge begins where the window's fits begin, with the same key: what they share is done once.
         fresh = self._fresh(replayed, prepared)
         estimate, window, judge = self.estimator.call_and_judge(problem, outer, state.window, replayed, fresh, key)
-        refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, 1))
+        refined, own = self.own(problem, outer, window, self.own.prepared(data), jax.random.fold_in(key, OF_OWN))
         gain = self._gain(problem, outer, ReplayState(window, own, *state[2:]), data)
         return _Fits(estimate, window, judge, refined, own, gain)
 
