@@ -259,8 +259,10 @@ MUTATIONS = [
     # mistakes that would run
     ("traps.py", "if not _same_constants(first.constants, second.constants):", "if False:", TRAPS),
     ("traps.py", "    if not any(first.outputs):", "    if False:", TRAPS),
-    ("traps.py", "    return not fills", "    return True", TRAPS),
-    ("traps.py", 'or "outer" not in operation.inputs[0]', "", TRAPS),
+    ("traps.py", "return fill is None or bool(np.isnan(fill))", "return True", TRAPS),
+    ("traps.py", "return fill is None or bool(np.isnan(fill))", "return fill is None", TRAPS),
+    ("traps.py", ' or not operation.inputs[0] & {"outer", "prediction"}', "", TRAPS),
+    ("traps.py", 'operation.inputs[0] & {"outer", "prediction"}', 'operation.inputs[0] & {"outer"}', TRAPS),
     ("flow.py", "outputs = _follow(called, inputs, operations)", "outputs = [frozenset()] * len(equation.outvars)", TRAPS),
     # networks that are random
     ("functions/network.py", "return eqx.nn.inference_mode(module) if self.is_random else module", "return module", RANDOM),

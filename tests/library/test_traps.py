@@ -197,6 +197,32 @@ def test_indices_that_are_fine(weight, outer):
     init(weighted(weight), outer)
 
 
+CROSS_ENTROPIES = {
+    "indexed": lambda v, y: -jax.nn.log_softmax(v)[y],
+    "optax": optax.softmax_cross_entropy_with_integer_labels,
+    "filled": lambda v, y: jax.nn.logsumexp(v) - v.at[y].get(mode="fill", fill_value=0),
+}
+
+
+@pytest.mark.parametrize("loss", CROSS_ENTROPIES)
+def test_classes_that_are_numbered_from_one(loss):
+    """JAX takes the class before, or the loss is NaN and its gradient is not."""
+    entropy = CROSS_ENTROPIES[loss]
+    problem = sf.Problem(lambda outer, v, x, y: jnp.exp(outer[0]) * entropy(v, y), lambda outer, v, x, y: entropy(v, y))
+    inner = sf.Network(lambda key: eqx.nn.MLP(2, 3, 4, 1, key=key), optax.sgd(0.1), 1)
+    algorithm = sf.Online(problem, sf.Functional(inner, inner), optax.sgd(0.1))
+    samples = [sf.Samples(DATA.inner.x, first + jnp.arange(40) % 3) for first in (0, 1)]
+    algorithm.init(jnp.zeros(1), sf.Data(samples[0], samples[0]), KEY)
+    wrong = sf.Data(samples[0], samples[1])
+    if loss == "filled":  # meant
+        algorithm.init(jnp.zeros(1), wrong, KEY)
+        return
+    with pytest.raises(
+        ValueError, match=r"outer_loss indexes the prediction out of range \(index 3 is out of .* from 0"
+    ):
+        algorithm.init(jnp.zeros(1), wrong, KEY)
+
+
 def test_a_scalar_prediction_against_a_vector():
     data = sf.Data(*(2 * (sf.Samples(DATA.inner.x, jnp.ones((40, 3))),)))
     problem = sf.Problem(*(2 * (lambda outer, v, x, y: jnp.exp(outer[0]) * jnp.sum((v - y) ** 2),)))
