@@ -164,7 +164,7 @@ def require_range(
 def require_arguments(function: Callable[..., Any], name: str, *arguments: str) -> None:
     """The function can be called with so many positional arguments, where its signature is known.
 
-    Where it has the names of all of them, they must stand in their order.
+    Names of these arguments must stand in their order: the first one first, and others not in each other's places.
     """
     try:
         signature = inspect.signature(function)
@@ -174,7 +174,9 @@ def require_arguments(function: Callable[..., Any], name: str, *arguments: str) 
         own = tuple(signature.bind(*arguments).arguments)
     except TypeError as error:
         raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}: {error}.") from None
-    if own != arguments and sorted(own) == sorted(arguments):
+    places = {name: own.index(name) for name in arguments if name in own}
+    is_permuted = set(places.values()) == set(map(arguments.index, places))
+    if (is_permuted or arguments[0] in own[1:]) and any(arguments[place] != name for name, place in places.items()):
         raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got one of ({', '.join(own)}).")
 
 

@@ -129,8 +129,9 @@ def remark(rounds: Any, skipped: Any, oscillating: Any, norms: Any) -> None:
     if 4 * int(oscillating) > rounds:
         warnings.warn(
             f"In {int(oscillating)} of {rounds} rounds the moves of λ had raised the outer loss more than they had "
-            "lowered it: they answer too strongly or too late. Shrink the step or the window: with plain steps, "
-            "step · curvature · window must stay below 4.9 (`oscillating` in the trace).",
+            "lowered it: they answer too strongly or too late, or lead uphill. Shrink the step or the window: with "
+            "plain steps, step · curvature · window must stay below 4.9 (`oscillating` in the trace). And let the "
+            "optimiser have a step down in it, such as optax.sgd: a window alone has none.",
             stacklevel=3,
         )
 

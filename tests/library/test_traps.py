@@ -159,6 +159,28 @@ def weighted(weight):
 
 
 @pytest.mark.parametrize(
+    "loss",
+    [
+        lambda v, outer, x, y: (v - jnp.sum(outer)) ** 2,
+        lambda prediction, outer, x, y: (prediction - jnp.sum(outer)) ** 2,
+        lambda outer, v, y, x: jnp.exp(jnp.sum(outer)) * (v - y) ** 2,
+        lambda outer, v, x: jnp.exp(jnp.sum(outer)) * v**2,
+    ],
+)
+def test_a_loss_of_other_arguments(loss):
+    """λ and the prediction may both be scalars, and x and y, too: then nothing else would tell them apart."""
+    samples = sf.Samples(DATA.inner.x, jnp.ones(40))
+    problem = sf.Problem(loss, lambda outer, v, x, y: (v - y) ** 2)
+    with pytest.raises(TypeError, match=r"inner_loss must be a function of \(outer, prediction, x, y\), got "):
+        init(problem, jnp.zeros(()), sf.Data(samples, samples))
+    # other names, and names in other places that may be meant
+    for fine in (lambda w, p, a, b: jnp.exp(w) * (p - b) ** 2, lambda x, v, inputs, y: jnp.exp(x) * (v - y) ** 2):
+        init(sf.Problem(fine, fine), jnp.zeros(()), sf.Data(samples, samples))
+    with pytest.raises(TypeError, match=r"gradient must be a function of \(outer, data, key\), got one of \(data, "):
+        start(jnp.ones((4, 2)), sf.Online(estimator=sf.Oracle(lambda data, outer, key: outer), optimiser=optax.sgd(1)))
+
+
+@pytest.mark.parametrize(
     ("weight", "outer"),
     [
         (lambda outer, group: jnp.exp(outer[group]), jnp.zeros(2)),
