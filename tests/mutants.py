@@ -215,6 +215,9 @@ MUTATIONS = [
     ("smoothing.py", "setting = state.setting if constant else setting", "setting = setting", SMOOTHING),
     # the theory
     ("regret.py", "return jax.vmap(gradient)(jnp.maximum(times - lag, 0), outers)", "return jax.vmap(gradient)(times, outers)", "library/test_regret.py"),
+    ("regret.py", "if forms[0] != forms[1]:", "if False:", "library/test_regret.py"),
+    ("regret.py", "    _require_gradient(gradient, outers)\n    times", "    times", "library/test_regret.py"),
+    ("regret.py", "_require_form(values, outers, name, \"outers\")", "pass", "library/test_regret.py"),
     ("regret.py", "counts = (times >= lag) & (lag < window)", "counts = lag < window", "library/test_regret.py"),
     ("regret.py", "tracking=jax.tree.map(jnp.subtract, historical, target)", "tracking=jax.tree.map(jnp.subtract, target, historical)", "library/test_regret.py"),
     ("regret.py", "return 2 / step * (2 * rounds", "return 2 / step * (rounds", "library/test_regret.py"),

@@ -47,6 +47,7 @@ def window_mean(values: PyTree, window: Window, *, capacity: int | None = None) 
 
 def window_gradients(gradient: Gradient, outers: PyTree, window: Window, *, capacity: int | None = None) -> PyTree:
     """∇F_{t,w}(λ_t) = (1/w) Σ_{i<w} ∇F_{t−i}(λ_t): past objectives at the current point, for every t."""
+    _require_gradient(gradient, outers)
     times = jnp.arange(_rounds(outers))
 
     def lagged(lag: Array) -> PyTree:
@@ -97,6 +98,8 @@ def decompose(
     """The terms of the smoothed estimator's error. `expected` is G_t = E[ĝ_t | past]; None means an unbiased oracle."""
     exact = _along(gradient, outers)
     expected = exact if expected is None else expected
+    for name, values in {"gradients": gradients, "smoothed": smoothed, "expected": expected}.items():
+        _require_form(values, outers, name, "outers")
 
     def averaged(minuend: PyTree, subtrahend: PyTree) -> PyTree:
         return window_mean(jax.tree.map(jnp.subtract, minuend, subtrahend), window, capacity=capacity)
@@ -149,6 +152,7 @@ def noise_level(noises: PyTree) -> Float[Array, ""]:
 
 def largest_objective(objective: Objective, rounds: int, candidates: PyTree) -> Float[Array, ""]:
     """The largest |F_t(λ)| found over all rounds and candidates: a lower bound of Q."""
+    checks.require_arguments(objective, "objective", "round", "outer")
 
     def largest(round: Array) -> Array:
         return jnp.max(jnp.abs(jax.vmap(lambda outer: objective(round, outer))(candidates)))
@@ -184,6 +188,7 @@ def telescoping(
     objective: Objective, outers: PyTree, window: Window, *, capacity: int | None = None
 ) -> Float[Array, ""]:
     """Σ_t F_{t,w}(λ_t) − F_{t,w}(λ_{t+1}) for the T+1 points λ_0, …, λ_T   (the telescoping lemma)."""
+    checks.require_arguments(objective, "objective", "round", "outer")
     now, following = (jax.tree.map(lambda x, part=part: x[part], outers) for part in (slice(-1), slice(1, None)))
     times = jnp.arange(_rounds(now))
 
@@ -219,6 +224,7 @@ def searched_suprema(
     `lipschitz`-continuous, the supremum is at most 2·lipschitz·radius above it.
     """
     checks.require_integer(rounds, "rounds", 2)
+    checks.require_arguments(objective, "objective", "round", "outer")
 
     def change(round: Array) -> Array:
         values = jax.vmap(lambda outer: objective(round + 1, outer) - objective(round, outer))(candidates)
@@ -306,7 +312,22 @@ def _rounds(values: PyTree) -> int:
 
 def _along(gradient: Gradient, outers: PyTree) -> PyTree:
     """∇F_t(λ_t) for every t."""
+    _require_gradient(gradient, outers)
     return jax.vmap(gradient)(jnp.arange(_rounds(outers)), outers)
+
+
+def _require_gradient(gradient: Gradient, outers: PyTree) -> None:
+    checks.require_arguments(gradient, "gradient", "round", "outer")
+    outer = checks.one_of(checks.shapes(outers))
+    round = jax.ShapeDtypeStruct((), jnp.result_type(int))
+    _require_form(checks.abstract_call(gradient, "gradient", round=round, outer=outer), outer, "gradient", "outer")
+
+
+def _require_form(values: PyTree, like: PyTree, name: str, other: str) -> None:
+    """Raise where structure or shapes differ: numbers of shape (n,) less those of (n, 1) would be n² numbers."""
+    forms = [jax.tree.map(jnp.shape, checks.shapes(tree)) for tree in (values, like)]
+    if forms[0] != forms[1]:
+        raise ValueError(f"{name} must have the form of {other}, {forms[1]}, got {forms[0]}.")
 
 
 def _mean_over_lags(
