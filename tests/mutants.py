@@ -249,6 +249,7 @@ MUTATIONS = [
     ("hypergradients/adjoints.py", "inner.module, \"adjoint\").at(outer)", "inner.function, \"adjoint\").at(jax.tree.map(lambda leaf: 0 * leaf, outer))", PENALTIES),
     ("hypergradients/first_order.py", "in_loss + penalty(penalised.params) - penalty(inner.params)", "in_loss", PENALTIES),
     ("hypergradients/base.py", "relative_residual(function.at(outer), params", "relative_residual(function.at(jax.tree.map(jnp.zeros_like, outer)), params", PENALTIES),
+    ("functions/penalty.py", 'checks.require_arguments(penalty, "penalty", "params", "outer")', "pass", PENALTIES),
     ("functions/linear.py", "curvature = jnp.diag(ridge)", "curvature = 2 * jnp.diag(ridge)", PENALTIES),
     ("functions/linear.py", "return 0.5 * inner_product(params, jax", "return inner_product(params, jax", PENALTIES),
     # the optimisers and the monitor
