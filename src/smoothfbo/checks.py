@@ -45,7 +45,7 @@ def as_arrays(tree: PyTree) -> PyTree[jax.Array]:
 
 
 def require_numbers(tree: PyTree, name: str) -> None:
-    """No text, no dates, no tables, no Python objects."""
+    """No text, no dates, no tables, no Python objects, and no integers that do not fit: they would wrap around."""
     for path, leaf in named_leaves(tree, name):
         if hasattr(leaf, "to_numpy") and not hasattr(leaf, "dtype"):
             raise TypeError(f"{path} is a {type(leaf).__name__}; give an array: {path}.to_numpy().")
@@ -55,6 +55,14 @@ def require_numbers(tree: PyTree, name: str) -> None:
                 f"{path} has dtype {kind}, and JAX computes with numbers only: number classes first, e.g. by "
                 "numpy.unique(y, return_inverse=True)[1], and make dates and other objects floats."
             )
+        if kind is not None and kind.kind in "iu" and kind != jnp.result_type(leaf):
+            kept, values = np.iinfo(jnp.result_type(leaf)), np.asarray(leaf)
+            wrapped = values[(values < kept.min) | (values > kept.max)]
+            if wrapped.size:
+                raise ValueError(
+                    f"{path} has the integer {wrapped[0]}, and JAX computes with {kept.dtype} here: number from 0, "
+                    'count time from a later origin, or call jax.config.update("jax_enable_x64", True) first.'
+                )
 
 
 def shapes(tree: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
@@ -156,7 +164,7 @@ def require_range(
 def require_arguments(function: Callable[..., Any], name: str, *arguments: str) -> None:
     """The function can be called with so many positional arguments, where its signature is known.
 
-    Where it has the names of all of them, they must stand in their order.
+    Names of these arguments must stand in their order: the first one first, and others not in each other's places.
     """
     try:
         signature = inspect.signature(function)
@@ -166,7 +174,9 @@ def require_arguments(function: Callable[..., Any], name: str, *arguments: str) 
         own = tuple(signature.bind(*arguments).arguments)
     except TypeError as error:
         raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}: {error}.") from None
-    if own != arguments and sorted(own) == sorted(arguments):
+    places = {name: own.index(name) for name in arguments if name in own}
+    is_permuted = set(places.values()) == set(map(arguments.index, places))
+    if (is_permuted or arguments[0] in own[1:]) and any(arguments[place] != name for name, place in places.items()):
         raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got one of ({', '.join(own)}).")
 
 

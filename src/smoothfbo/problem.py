@@ -88,6 +88,7 @@ def check_problem(problem: Problem, outer: PyTree, prediction: PyTree, data: Dat
         ("inner_loss", problem.inner_loss, data.inner),
         ("outer_loss", problem.outer_loss, data.outer),
     ):
+        checks.require_arguments(loss, name, "outer", "prediction", "x", "y")
         x, y = checks.one_of((samples.x, samples.y))
         value = checks.abstract_call(loss, name, outer=outer, prediction=prediction, x=x, y=y)
         if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not checks.is_floating(value):

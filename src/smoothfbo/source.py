@@ -187,6 +187,7 @@ def _own(leaf: Any) -> Any:
         if leaf.__dlpack_device__()[0] != 1:  # not kDLCPU: it is on a device
             return jnp.array(jnp.from_dlpack(leaf))
         leaf = np.from_dlpack(leaf)
+        checks.require_numbers(leaf, "data")
     return np.array(leaf, jnp.result_type(leaf))
 
 

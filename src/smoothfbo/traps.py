@@ -48,21 +48,30 @@ def check_source(function: Callable[..., Any], key: Any) -> None:
 
 
 def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction: PyTree, x: PyTree, y: PyTree) -> None:
-    """Refuse an index out of range into λ: JAX would take the last entry, which then gets the gradient as well.
+    """Refuse an index out of range into λ or the prediction: JAX would take the last entry, which then gets the
+    gradient as well, or NaN without a gradient.
 
-    The values of λ, x and y must be known; a loss that does not index λ by its data costs no more than a trace.
+    The values of λ, x and y must be known; a loss that indexes neither by its data costs no more than a trace.
     """
     samples = jax.tree.leaves((x, y))[0].shape[0]
     zeros = jax.tree.map(lambda leaf: np.zeros((samples, *leaf.shape), leaf.dtype), prediction)
     mapped = jax.vmap(loss, in_axes=(None, 0, 0, 0))
     found = flow(mapped, outer=outer, prediction=zeros, x=x, y=y)
-    shapes = {str(each.equation.invars[0].aval.shape) for each in found.operations if _may_leave(each)}
-    if not shapes:
+    may_leave = [each for each in found.operations if _may_leave(each)]
+    indexed = {str(each.equation.invars[0].aval.shape): each.inputs[0] for each in may_leave}
+    if not indexed:
         return
     with jax.ensure_compile_time_eval():  # known values stay known where the caller is being traced
         message = _index_error(*split(loss), outer, zeros, x, y).get() or ""
-    if any(f"array of shape {shape}:" in message for shape in shapes):
+    for shape, marks in indexed.items():
+        if f"array of shape {shape}:" not in message:
+            continue
         where = message.split(": ", 1)[1].split(". ")[0].strip()
+        if "prediction" in marks:
+            raise ValueError(
+                f"{name} indexes the prediction out of range ({where}); JAX would take another entry or NaN instead. "
+                "Number the classes from 0, or let the function predict one value for each."
+            )
         raise ValueError(
             f"{name} indexes the outer variable out of range ({where}); JAX would take its last entry instead. Number "
             'the groups from 0, make outer larger, or write outer.at[index].get(mode="fill", fill_value=0).'
@@ -120,19 +129,20 @@ def remark(rounds: Any, skipped: Any, oscillating: Any, norms: Any) -> None:
     if 4 * int(oscillating) > rounds:
         warnings.warn(
             f"In {int(oscillating)} of {rounds} rounds the moves of λ had raised the outer loss more than they had "
-            "lowered it: they answer too strongly or too late. Shrink the step or the window: with plain steps, "
-            "step · curvature · window must stay below 4.9 (`oscillating` in the trace).",
+            "lowered it: they answer too strongly or too late, or lead uphill. Shrink the step or the window: with "
+            "plain steps, step · curvature · window must stay below 4.9 (`oscillating` in the trace). And let the "
+            "optimiser have a step down in it, such as optax.sgd: a window alone has none.",
             stacklevel=3,
         )
 
 
 def _may_leave(operation: Any) -> bool:
-    """Whether an operation reads λ at an index that depends on data, and would be clamped."""
-    kind = operation.equation.primitive.name
-    if kind not in ("gather", "dynamic_slice") or "outer" not in operation.inputs[0]:
+    """Whether an operation reads λ or the prediction at an index that depends on data, and would be clamped or NaN."""
+    equation = operation.equation
+    if equation.primitive.name not in ("gather", "dynamic_slice") or not operation.inputs[0] & {"outer", "prediction"}:
         return False
-    fills = str(operation.equation.params.get("mode")).endswith("FILL_OR_DROP")
-    return not fills
+    fill = equation.params.get("fill_value")
+    return fill is None or bool(np.isnan(fill))
 
 
 def _same_constants(one: list[Any], other: list[Any]) -> bool:

@@ -614,3 +614,28 @@ def test_newton_steps_that_would_lead_away_are_shortened(key):
     constant = sf.Linear(lambda x: x, steps=12)
     (theta,) = jax.jit(lambda: constant.fit(FunctionState(jnp.zeros(1), ()), far, key).params)()
     np.testing.assert_allclose(np.sum((theta - y) / np.sqrt(1 + (theta - y) ** 2)), 0.0, atol=1e-9)
+
+
+def test_unrolled_newton_steps_at_a_solved_fit():
+    """Targets without noise, and λ that stands still: the fit begins where it ends, and its end moves with λ still."""
+    problem = sf.Problem(
+        lambda outer, v, x, y: 0.5 * (v - jnp.sin(outer) @ jnp.tanh(x) - outer @ x) ** 2,
+        lambda outer, v, x, y: 0.5 * (v - y) ** 2,
+    )
+    features = lambda x: jnp.append(jnp.tanh(x), x)  # noqa: E731
+    algorithm = sf.Online(problem, sf.Unrolled(sf.Linear(features, steps=3)), optax.sgd(0.0))
+
+    def gradients(outer, x, others, y):
+        source = sf.RepeatedSource(sf.Data(sf.Samples(x, y), sf.Samples(others, y)))
+        return sf.run(
+            algorithm, source, outer, rounds=3, key=jax.random.key(0), record=lambda state, info: info.gradient
+        )[1]
+
+    rng = np.random.default_rng(5)
+    outer, x, others, y = (rng.normal(size=(10, *shape)) for shape in ((3,), (20, 3), (20, 3), (20,)))
+    found = jax.jit(jax.vmap(gradients))(*map(jnp.asarray, (outer, x, others, y)))
+    both = np.concatenate([np.tanh(others), others], axis=2)
+    errors = np.einsum("lnp,lp->ln", both, np.concatenate([np.sin(outer), outer], axis=1)) - y
+    slopes = np.einsum("ln,lnp->lp", errors, both) / 20
+    expected = np.cos(outer) * slopes[:, :3] + slopes[:, 3:]
+    np.testing.assert_allclose(found, np.repeat(expected[:, None], 3, axis=1), rtol=1e-8)

@@ -288,6 +288,10 @@ def test_bad_penalties():
     for wrong, number in ((lambda: 0.0, 0), (lambda params, outer, data: 0.0, 3)):
         with pytest.raises(TypeError, match=rf"penalty must be a function of \(params\), or .* one of {number} arg"):
             trained(1, wrong)
+    with pytest.raises(
+        TypeError, match=r"penalty must be a function of \(params, outer\), got one of \(outer, params\)"
+    ):
+        trained(1, lambda outer, params: jnp.exp(jnp.sum(outer)) * jnp.sum(params**2))
     assert not trained(1, lambda params, scale=0.1: scale * jnp.sum(params**2)).depends_on_outer
     with pytest.raises(ValueError, match=r"penalty must return a floating-point scalar, got .*\[3\]"):
         estimate(sf.Implicit(trained(1, lambda params, outer: params**2)))

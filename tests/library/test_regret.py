@@ -178,6 +178,38 @@ def test_bad_arguments_are_named():
         regret.variation(jnp.ones(3), order=0)
 
 
+@pytest.mark.usefixtures("as_users_call")
+def test_gradients_of_another_form_than_the_outer_variable():
+    """(T,) less (T, 1) would be (T, T), and its sum of squares many times too large."""
+    outers = jnp.ones((4, 1))
+    for wrong, form in ((lambda round, outer: outer[0], r"\(\)"), (lambda round, outer: outer[None], r"\(1, 1\)")):
+        for function in (regret.regret, regret.tracking):
+            with pytest.raises(ValueError, match=rf"gradient must have the form of outer, \(1,\), got {form}\."):
+                function(wrong, outers, 2)
+    good = lambda round, outer: outer  # noqa: E731
+    right = {"gradients": outers, "smoothed": outers, "expected": outers}
+    for name in right:
+        with pytest.raises(ValueError, match=rf"{name} must have the form of outers, \(4, 1\), got \(4,\)\."):
+            regret.totals(good, outers, window=2, **(right | {name: jnp.ones(4)}))
+    with pytest.raises(ValueError, match="gradient must have the form of outer"):
+        regret.regret(lambda round, outer: outer["a"], {"a": outers}, 2)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_functions_of_outer_and_round():
+    """The order before version 1.0: with numbers for both nothing else would tell them apart."""
+    old = lambda outer, round: (outer - round) ** 2  # noqa: E731
+    outers = jnp.ones(4)
+    for call in (
+        lambda: regret.regret(old, outers, 2),
+        lambda: regret.telescoping(old, outers, 2),
+        lambda: regret.largest_objective(old, 4, outers),
+        lambda: regret.searched_suprema(old, 4, outers, lipschitz=1.0, radius=1.0),
+    ):
+        with pytest.raises(TypeError, match=r"must be a function of \(round, outer\), got one of \(outer, round\)\."):
+            call()
+
+
 @jax.jit
 def everything(speed, slowing, wobble, smoothness, noise, window, step, seed):
     """One run of Algorithm 1 written as a loop of its own, and all sides of the pathwise statements."""

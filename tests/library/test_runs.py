@@ -140,6 +140,37 @@ def test_text_in_a_live_round_is_one_sentence():
         sf.run(algorithm, [text], jnp.zeros(3), key=jax.random.key(0))
 
 
+class Tensor:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_integers_that_would_wrap_around_are_one_sentence():
+    """Time in milliseconds does not fit into the 32 bits that JAX computes with by default."""
+    data = jax.tree.map(np.asarray, ridge_data(Ridge.draw(0)))
+    stamps = 1_700_000_000_000 + np.arange(30)
+    late = data._replace(outer=data.outer._replace(y={**data.outer.y, "group": stamps}))
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))
+    recorded, sentence = jax.tree.map(lambda leaf: leaf[None], late), r"y\['group'\] has the integer 1700000000000"
+    with jax.enable_x64(False):
+        for source in ([late], recorded, lambda round, key: late):
+            with pytest.raises(ValueError, match=sentence):
+                sf.run(algorithm, source, jnp.zeros(3), rounds=1, key=jax.random.key(0))
+        with pytest.raises(ValueError, match=sentence):
+            algorithm.init(jnp.zeros(3), late, jax.random.key(0))
+        with pytest.raises(ValueError, match="has the integer 1700000000000"):
+            sf.run(algorithm, [jax.tree.map(Tensor, late)], jnp.zeros(3), key=jax.random.key(0))
+        small = sf.as_source(jax.tree.map(lambda leaf: leaf[None], data))  # 64 bits, but small numbers
+    assert small.rounds == 1
+
+
 @pytest.mark.usefixtures("as_users_call")
 def test_a_table_in_a_live_round_is_one_sentence():
     pandas = pytest.importorskip("pandas")
@@ -202,17 +233,6 @@ def test_of_a_memory_map_only_the_pieces_are_read(tmp_path, monkeypatch, whole):
 
 def test_tensors_come_through_dlpack(whole):
     """Whatever exports DLPack; PyTorch's tensors are tested where PyTorch is installed."""
-
-    class Tensor:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
     same(start(jax.tree.map(Tensor, data) for data in EACH), whole, 1e-12)
 
 

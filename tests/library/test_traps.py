@@ -159,6 +159,28 @@ def weighted(weight):
 
 
 @pytest.mark.parametrize(
+    "loss",
+    [
+        lambda v, outer, x, y: (v - jnp.sum(outer)) ** 2,
+        lambda prediction, outer, x, y: (prediction - jnp.sum(outer)) ** 2,
+        lambda outer, v, y, x: jnp.exp(jnp.sum(outer)) * (v - y) ** 2,
+        lambda outer, v, x: jnp.exp(jnp.sum(outer)) * v**2,
+    ],
+)
+def test_a_loss_of_other_arguments(loss):
+    """λ and the prediction may both be scalars, and x and y, too: then nothing else would tell them apart."""
+    samples = sf.Samples(DATA.inner.x, jnp.ones(40))
+    problem = sf.Problem(loss, lambda outer, v, x, y: (v - y) ** 2)
+    with pytest.raises(TypeError, match=r"inner_loss must be a function of \(outer, prediction, x, y\), got "):
+        init(problem, jnp.zeros(()), sf.Data(samples, samples))
+    # other names, and names in other places that may be meant
+    for fine in (lambda w, p, a, b: jnp.exp(w) * (p - b) ** 2, lambda x, v, inputs, y: jnp.exp(x) * (v - y) ** 2):
+        init(sf.Problem(fine, fine), jnp.zeros(()), sf.Data(samples, samples))
+    with pytest.raises(TypeError, match=r"gradient must be a function of \(outer, data, key\), got one of \(data, "):
+        start(jnp.ones((4, 2)), sf.Online(estimator=sf.Oracle(lambda data, outer, key: outer), optimiser=optax.sgd(1)))
+
+
+@pytest.mark.parametrize(
     ("weight", "outer"),
     [
         (lambda outer, group: jnp.exp(outer[group]), jnp.zeros(2)),
@@ -195,6 +217,32 @@ def test_an_index_out_of_range_is_found_where_the_caller_is_traced():
 )
 def test_indices_that_are_fine(weight, outer):
     init(weighted(weight), outer)
+
+
+CROSS_ENTROPIES = {
+    "indexed": lambda v, y: -jax.nn.log_softmax(v)[y],
+    "optax": optax.softmax_cross_entropy_with_integer_labels,
+    "filled": lambda v, y: jax.nn.logsumexp(v) - v.at[y].get(mode="fill", fill_value=0),
+}
+
+
+@pytest.mark.parametrize("loss", CROSS_ENTROPIES)
+def test_classes_that_are_numbered_from_one(loss):
+    """JAX takes the class before, or the loss is NaN and its gradient is not."""
+    entropy = CROSS_ENTROPIES[loss]
+    problem = sf.Problem(lambda outer, v, x, y: jnp.exp(outer[0]) * entropy(v, y), lambda outer, v, x, y: entropy(v, y))
+    inner = sf.Network(lambda key: eqx.nn.MLP(2, 3, 4, 1, key=key), optax.sgd(0.1), 1)
+    algorithm = sf.Online(problem, sf.Functional(inner, inner), optax.sgd(0.1))
+    samples = [sf.Samples(DATA.inner.x, first + jnp.arange(40) % 3) for first in (0, 1)]
+    algorithm.init(jnp.zeros(1), sf.Data(samples[0], samples[0]), KEY)
+    wrong = sf.Data(samples[0], samples[1])
+    if loss == "filled":  # meant
+        algorithm.init(jnp.zeros(1), wrong, KEY)
+        return
+    with pytest.raises(
+        ValueError, match=r"outer_loss indexes the prediction out of range \(index 3 is out of .* from 0"
+    ):
+        algorithm.init(jnp.zeros(1), wrong, KEY)
 
 
 def test_a_scalar_prediction_against_a_vector():

@@ -150,7 +150,10 @@ class Linear(AbstractFunction):
         for _ in range(self.steps):
             end, damping = self._newton(params, state.params, objective, damping)
             shares = [jax.tree.map(lambda now, then, s=s: now + s * (then - now), params, end) for s in SHARES]
-            params = self._best([end, *shares, params], state.params, objective, damping)
+            best = self._best([end, *shares, params], state.params, objective, damping)
+            # The derivative is that of the whole step, which is exact at the solution. There rounding decides which is
+            # best, and the parameters where a fit starts are constants.
+            params = jax.tree.map(_with_derivative_of, best, end)
         return state._replace(params=params)
 
     def _best(
@@ -239,6 +242,11 @@ class Linear(AbstractFunction):
     def _phi(self, x: PyTree) -> Float[Array, " p"]:
         phi = x.features if isinstance(x, Featured) else self.features(x)
         return jnp.append(phi, jnp.ones((), phi.dtype)) if self.bias else phi
+
+
+def _with_derivative_of(value: Array, other: Array) -> Array:
+    constant = jax.lax.stop_gradient(other)
+    return jax.lax.stop_gradient(value) + jnp.where(jnp.isfinite(constant), other - constant, 0)
 
 
 def identical(one: PyTree, other: PyTree) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
 
+from smoothfbo import checks
+
 
 class PenaltyAt(eqx.Module):
     """R(·, λ): a penalty with the outer variable filled in."""
@@ -26,6 +28,8 @@ def takes_outer(penalty: Callable[..., Any]) -> bool:
             "penalty must be a function of (params), or of (params, outer) where it depends on the outer variable; "
             f"got one of {required} arguments, {penalty!r}."
         )
+    if required == 2:
+        checks.require_arguments(penalty, "penalty", "params", "outer")
     return required == 2
 
 

@@ -26,6 +26,7 @@ class Oracle(AbstractEstimator):
 
     def init(self, problem: Any, outer: PyTree, data: Any, key: PRNGKeyArray) -> tuple[()]:
         del problem
+        checks.require_arguments(self.gradient, "gradient", "outer", "data", "key")
         value = checks.abstract_call(
             lambda outer, data: self.gradient(outer, data, key), "gradient", outer=outer, data=data
         )

@@ -83,6 +83,7 @@ def noise_level(noises: PyTree) -> Float[Array, ""]:
 
 def largest_objective(objective: Objective, rounds: int, candidates: PyTree) -> Float[Array, ""]:
     """The largest |F_t(λ)| found over all rounds and candidates: a lower bound of Q."""
+    checks.require_arguments(objective, "objective", "round", "outer")
 
     def largest(round: Array) -> Array:
         return jnp.max(jnp.abs(jax.vmap(lambda outer: objective(round, outer))(candidates)))
@@ -128,6 +129,7 @@ def searched_suprema(
     `lipschitz`-continuous, the supremum is at most 2·lipschitz·radius above it.
     """
     checks.require_integer(rounds, "rounds", 2)
+    checks.require_arguments(objective, "objective", "round", "outer")
 
     def change(round: Array) -> Array:
         values = jax.vmap(lambda outer: objective(round + 1, outer) - objective(round, outer))(candidates)

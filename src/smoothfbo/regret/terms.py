@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from smoothfbo import checks
 from smoothfbo.errors import renamed_keywords
 from smoothfbo.regret.windows import (
     Gradient,
@@ -14,6 +15,7 @@ from smoothfbo.regret.windows import (
     along,
     length,
     mean_over_lags,
+    require_form,
     squared_norms,
     window_gradients,
     window_mean,
@@ -68,6 +70,8 @@ def decompose(
     """The terms of the smoothed estimator's error. `expected` is G_t = E[ĝ_t | past]; None means an unbiased oracle."""
     exact = along(gradient, outers)
     expected = exact if expected is None else expected
+    for name, values in {"gradients": gradients, "smoothed": smoothed, "expected": expected}.items():
+        require_form(values, outers, name, "outers")
 
     def averaged(minuend: PyTree, subtrahend: PyTree) -> PyTree:
         return window_mean(jax.tree.map(jnp.subtract, minuend, subtrahend), window, capacity=capacity)
@@ -128,6 +132,7 @@ def telescoping(
     objective: Objective, outers: PyTree, window: Window, *, capacity: int | None = None
 ) -> Float[Array, ""]:
     """Σ_t F_{t,w}(λ_t) − F_{t,w}(λ_{t+1}) for the T+1 points λ_0, …, λ_T   (the telescoping lemma)."""
+    checks.require_arguments(objective, "objective", "round", "outer")
     now, following = (jax.tree.map(lambda x, part=part: x[part], outers) for part in (slice(-1), slice(1, None)))
     times = jnp.arange(length(now))
 

@@ -23,6 +23,7 @@ def window_mean(values: PyTree, window: Window, *, capacity: int | None = None) 
 
 def window_gradients(gradient: Gradient, outers: PyTree, window: Window, *, capacity: int | None = None) -> PyTree:
     """∇F_{t,w}(λ_t) = (1/w) Σ_{i<w} ∇F_{t−i}(λ_t): past objectives at the current point, for every t."""
+    require_gradient(gradient, outers)
     times = jnp.arange(length(outers))
 
     def lagged(lag: Array) -> PyTree:
@@ -43,7 +44,23 @@ def length(values: PyTree) -> int:
 
 def along(gradient: Gradient, outers: PyTree) -> PyTree:
     """∇F_t(λ_t) for every t."""
+    require_gradient(gradient, outers)
     return jax.vmap(gradient)(jnp.arange(length(outers)), outers)
+
+
+def require_gradient(gradient: Gradient, outers: PyTree) -> None:
+    """Raise where the gradient at one point has not the form of that point."""
+    checks.require_arguments(gradient, "gradient", "round", "outer")
+    outer = checks.one_of(checks.shapes(outers))
+    round = jax.ShapeDtypeStruct((), jnp.result_type(int))
+    require_form(checks.abstract_call(gradient, "gradient", round=round, outer=outer), outer, "gradient", "outer")
+
+
+def require_form(values: PyTree, like: PyTree, name: str, other: str) -> None:
+    """Raise where structure or shapes differ: numbers of shape (n,) less those of (n, 1) would be n² numbers."""
+    forms = [jax.tree.map(jnp.shape, checks.shapes(tree)) for tree in (values, like)]
+    if forms[0] != forms[1]:
+        raise ValueError(f"{name} must have the form of {other}, {forms[1]}, got {forms[0]}.")
 
 
 def mean_over_lags(
