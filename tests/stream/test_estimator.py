@@ -141,6 +141,8 @@ def test_mistakes_are_named():
         model.partial_fit(x[:2], [1.0, 1e200])
     with pytest.raises(ValueError, match="must lie within ±1e"):
         model.partial_fit(np.full((1, 3), -1e200), [1.0])
+    with pytest.raises(ValueError, match="Classes must be all text or all numbers, got 'a' and 2"):
+        StreamClassifier(**OPTIONS).fit(x[:2], np.array(["a", 2], dtype=object))
     with pytest.raises(ValueError, match="a mapping of names to values, such as a dict, got list"):
         StreamRegressor().learn_one([1.0], 1.0)
     with pytest.raises(ValueError, match=r"nowhere.state does not exist"):

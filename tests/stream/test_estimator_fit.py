@@ -9,6 +9,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from smoothfbo.stream.estimators import StreamClassifier, StreamRegressor
+from smoothfbo.stream.frames import FrameEncoder
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.single import SingleRows
 from smoothfbo.stream.rows import Rows
@@ -260,6 +261,15 @@ def test_missing_values_and_other_types_of_the_same_columns_give_the_same_number
         model.predict(np.zeros((2, 4)))
     with pytest.raises(ValueError, match="Column 'b' must hold numbers, got str"):
         model.predict(some.assign(b="x"))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_text_in_the_types_of_arrow_is_text(kind):
+    frame = pd.DataFrame({"town": pd.Series(["Rome", "Oslo", None], dtype=pd.ArrowDtype(kind))})
+    encoder = FrameEncoder.of_frame(frame)
+    assert encoder is not None
+    found = encoder.frame(frame, learns=True)[:, :2]
+    np.testing.assert_array_equal(found, [[1, 0], [0, 1], [np.nan, np.nan]])
 
 
 def test_integers_that_became_floats_are_the_same_categories_and_names_may_be_numbers(tmp_path):

@@ -18,7 +18,6 @@ from smoothfbo.stream.reading.faults import LARGEST
 from smoothfbo.stream.scikit import (
     BaseEstimator,
     NotFittedError,
-    check_classification_targets,
     check_sample_weight,
     check_X_y,
     validate_data,
@@ -95,8 +94,7 @@ class StreamEstimator(BaseEstimator, ABC):
         row once.
         """
         rows, y = self._checked_rows(X, y)
-        if self._is_classification:
-            check_classification_targets(y)
+        self._check_targets(y)
         given = sample_weight is not None
         weight = check_sample_weight(sample_weight, rows.features, dtype=np.float64) if given else None
         self._check(weight, "sample_weight")
@@ -341,6 +339,10 @@ class StreamEstimator(BaseEstimator, ABC):
     def _options(self) -> dict[str, Any]:
         """The parameters that are options of the learner."""
         return {name: getattr(self, name) for name in LearnerOptions.__dataclass_fields__}
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        """Raise if these are no targets of this kind at all."""
+        del y
 
     @abstractmethod
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from smoothfbo.stream.frames import is_missing
 from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import LEVELS
 from smoothfbo.stream.reading.faults import LARGEST
-from smoothfbo.stream.scikit import ClassifierMixin, RegressorMixin
+from smoothfbo.stream.scikit import ClassifierMixin, RegressorMixin, check_classification_targets
 from smoothfbo.stream.series import KeyedRows
 
 LEAST_DOUBT = 1e-6  # a part of every probability that is the same for all classes
@@ -152,6 +152,10 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         shares[:, :width] = outcome.scores[:, :width]
         shares /= shares.sum(axis=1, keepdims=True)
         return (1 - LEAST_DOUBT) * shares + LEAST_DOUBT / len(self.classes_)
+
+    def _check_targets(self, y: np.ndarray) -> None:
+        _check_classes(y)
+        check_classification_targets(y)
 
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
         known = vars(self).get("classes_")

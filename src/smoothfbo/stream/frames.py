@@ -126,4 +126,4 @@ def _is_text(column: Any) -> bool:
     kind = column.dtype
     if str(kind) in ("category", "string", "str"):
         return True
-    return kind.kind == "O" and any(isinstance(value, str) for value in column)
+    return kind.kind in "OU" and any(isinstance(value, str) for value in column)

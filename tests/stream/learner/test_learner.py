@@ -315,6 +315,35 @@ def test_a_class_that_appears_later_is_learnt_and_changes_nothing_before():
     np.testing.assert_allclose(outcome.scores.sum(axis=1), 1, atol=1e-9)
 
 
+def test_a_new_class_is_known_from_its_first_row_on():
+    """Also in the block in which it comes, where no fit knows it yet; rows before it know nothing of it."""
+    random = np.random.default_rng(8)
+    x, block = random.normal(size=(60, 3)), CLASSES.rows
+    y = (x[:, 0] > 0).astype(float)
+    first = 5 * block + 2
+    y[first:], y[first + 3 :] = 2, 5  # two of them, for which room is made one after the other
+    y[first + 5] = 2
+    whole = Learner(CLASSES)
+    rows = as_rows(x, y)
+    outcome = whole.process(rows)
+    said = outcome.predictions[0]
+    assert (outcome.scores[first + 1 : first + 6, 2] > 1e-3).all()
+    assert (outcome.scores[: first + 1, 2:] == 0).all()
+    np.testing.assert_array_equal(outcome.scores[1:].argmax(axis=1), said[1:])
+    portions, singles = Learner(CLASSES), Learner(CLASSES)
+    for start in range(0, 60, 7):
+        part = portions.process(Rows(*(column[start : start + 7] for column in rows)))
+        np.testing.assert_array_equal(part.predictions[0], outcome.predictions[0, start : start + 7])
+        np.testing.assert_array_equal(part.scores, outcome.scores[start : start + 7, : part.scores.shape[1]])
+    for at in range(first + 8):
+        one = Rows(*(column[at : at + 1] for column in rows))
+        if at > first - 4:
+            asked = singles.predict(one._replace(target=np.full(1, np.nan)))
+            np.testing.assert_array_equal(asked.predictions[0], said[at])
+            np.testing.assert_array_equal(asked.scores[0], outcome.scores[at, : asked.scores.shape[1]])
+        singles.learn(one)
+
+
 def test_a_level_that_comes_late_is_learnt(tmp_path):
     random = np.random.default_rng(0)
     kind = np.where(np.arange(1_600) < 1_200, "a", random.choice(["a", "b", "c"], 1_600))

@@ -125,6 +125,8 @@ class Learner:
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
             self.weight = self._weights(rows, weight)
             self.pending = join(self.pending, rows)
+            if self.spec.is_classification and not self.spec.delay:
+                self._make_room(int(np.nanmax(rows.target, initial=0)) + 1)
             if self._single is not None and self._single.is_asked:  # at once: it is a prediction that is waited for
                 self._single.learn(self.pending, self.weight)
             self.silent += len(rows.target)
@@ -164,12 +166,18 @@ class Learner:
                 count = self._regular_blocks(oldest.target)
                 piece = cut(together, at * block, (at + max(count, 1)) * block)
                 full = len(piece.target) // block
-                if count or not full:
-                    pieces.append(self._call(piece, oldest, full, full, _part(weights, at * block)))
-                else:  # the next block to learn has a class that was not seen before
+                weight = _part(weights, at * block)
+                # Does the next block to learn have a class that was not seen before?
+                if count or (delay and not full):
+                    pieces.append(self._call(piece, oldest, full, full, weight))
+                elif delay:
                     pieces.append(self._call(piece, keep=1))
                     self._make_room(int(np.nanmax(oldest.target[:block])) + 1)
-                    self._call(piece, oldest, 1, 0, _part(weights, at * block))
+                    self._call(piece, oldest, 1, 0)
+                else:
+                    pieces.append(self._call_with_new_classes(piece, weight))
+                    if full:
+                        self._call(piece, oldest, 1, 0, weight)
                 count = max(count, 1)
             at += count
         learnt = max(total // block - delay, 0)
@@ -225,6 +233,8 @@ class Learner:
         outputs = self.spec.outputs
         while outputs < classes - 1:
             outputs = 2 * outputs + 1
+        if outputs == self.spec.outputs:
+            return
         self.spec = dataclasses.replace(self.spec, outputs=outputs)
         with double_precision():
             self.state = with_more_outputs(self.state, _rounds(self.spec).init())
@@ -261,6 +271,14 @@ class Learner:
             weights = None if weight is None else self._pad(weight[:count])
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
             return Piece(result, count)
+
+    def _call_with_new_classes(self, rows: Rows, weight: np.ndarray | None) -> Piece:
+        """Predict the rows of a block: those up to a class that has no room without it, the others with room for it."""
+        piece = self._call(rows, weight=weight)
+        while len(new := np.flatnonzero(rows.target > self.spec.outputs)):
+            self._make_room(int(rows.target[new[0]]) + 1)
+            piece = piece.until(int(new[0]) + 1, self._call(rows, weight=weight))
+        return piece
 
     def _blocks(self, rows: Rows) -> Rows:
         """Blocks by rows, with room for as many as the compiled program takes."""

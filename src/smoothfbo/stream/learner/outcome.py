@@ -42,6 +42,19 @@ class Piece(NamedTuple):
         found = np.asarray(self.result.predictions)
         return found.swapaxes(0, 1).reshape(found.shape[1], -1)[:, : self.rows]
 
+    def until(self, row: int, other: "Piece") -> "Piece":
+        """The first rows of this piece, of one block, and the others of another one, which may have more classes."""
+        (earlier, before), (later, after) = self._of_block, other._of_block
+        before = np.pad(before, ((0, 0), (0, after.shape[1] - before.shape[1])))
+        predictions = np.concatenate([earlier[:, :row], later[:, row:]], axis=1)
+        scores = np.concatenate([before[:row], after[row:]])
+        return Piece(other.result._replace(predictions=predictions[None], scores=scores[None]), self.rows)
+
+    @property
+    def _of_block(self) -> tuple[np.ndarray, np.ndarray]:
+        """Predictions (methods × rows) and scores (rows × classes) of the first block."""
+        return np.asarray(self.result.predictions[0]), np.asarray(self.result.scores[0])
+
 
 class Processed(NamedTuple):
     """What came of rows: pieces, of the first one the rows to skip, full blocks, and the targets of the others."""
