@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 ROUNDS, EVERY = 1_000, 10
-SEEDS = tuple(range(50, 60))
+SEEDS = tuple(range(60, 70))
 RATES = {"fbo": (30.0, 100.0, 300.0, 1e3, 3e3), "exact": (10.0, 30.0, 100.0, 300.0, 1e3), "recommended": (0.01,)}
 DRIFTS = ("smooth", "jumps")
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import smoothfbo as sf
-from smoothfbo import retreat
+from smoothfbo.adaptive import retreat
 
 
 def run(steps, gradient, rounds, start, noise):

@@ -10,11 +10,11 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
+from smoothfbo.adaptive.retreat import RetreatState, at_start, judge_place
+from smoothfbo.adaptive.usual import LARGE, UsualState, entries, inverse_sizes, learn, nothing_known, weigh
 from smoothfbo.algebra import cosine, norm, squared_norm
 from smoothfbo.hypergradients.base import Candidates
-from smoothfbo.retreat import RetreatState, at_start, judge_place
 from smoothfbo.types import Number
-from smoothfbo.usual import LARGE, UsualState, entries, inverse_sizes, learn, nothing_known, weigh
 
 SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
@@ -81,19 +81,19 @@ def adaptive_steps(
     A round whose gradients are r > 3 times as large as usual counts (3/r)², so that a single wild sample neither moves
     λ far nor shortens all later steps. Where the gradients before were as large and agree, it counts fully: after a
     jump, say. Where they do not agree, the noise has become larger, and rounds count less for as long as it lasts.
-    (The formulas: `usual.weigh`.)
+    (The formulas: `adaptive.usual`.)
 
     A move may end where gradients vanish and no step leads back: behind a softmax that the first move has saturated,
     say. If gradients stay below a tenth of their size and the outer loss is worse than before, λ returns to the last
-    place whose gradients were informative, and all lengths are shortened. (`retreat.judge_place`.)
+    place whose gradients were informative, and all lengths are shortened. (`adaptive.retreat`.)
 
     One more direction is the running mean of the gradient g_t, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
     (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
     delayed, as every mean of stored gradients is; its length is learnt like the others, so it is used where it helps.
 
     It ends a chain in place of `optax.sgd`, and has no rate in the units of a gradient: rms is the usual size of
-    gradients, a root mean square of the last fifty rounds or so in which unusual ones are bounded (`usual.learn`). No
-    move is longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is
+    gradients, a root mean square of the last fifty rounds or so in which unusual ones are bounded (`adaptive.usual`).
+    No move is longer than ‖λ‖ (or √d times the scale of λ_0, if that is more): a longer one is shortened. No length is
     longer than that for a gradient of the usual size: on the border of Λ, where moves are cut, it could grow for ever.
 
     Moves are those that were really made, after the projection: entry by entry, or, with `project`, by its derivative D
