@@ -3,7 +3,7 @@
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
 reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
 its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
-`python -m benchmarks.recommended_beyond --out FILE [--only NAME ...]`.
+`python -m benchmarks.recommended_beyond --out FILE [--group unseen] [--only NAME ...]`.
 """
 
 import argparse
@@ -24,7 +24,9 @@ import smoothfbo as sf
 from benchmarks import measure
 from benchmarks.beyond_problems import PROBLEMS, Case
 from benchmarks.recommended_regression import ratio
+from benchmarks.unseen_problems import UNSEEN
 
+GROUPS, ALL = {"beyond": PROBLEMS, "unseen": UNSEEN}, PROBLEMS | UNSEEN
 SEEDS, TUNING = tuple(range(13_000, 13_020)), tuple(range(540, 544))
 KINDS = ("sgd", "normalised", "adam")
 RATES = tuple(float(f"{rate:.1g}") for rate in 10.0 ** np.arange(-4, 2.25, 0.5))  # in the problem's units
@@ -124,7 +126,7 @@ def compare(
     rounds: int | None = None,
 ) -> dict[str, Any]:
     """One line of the table."""
-    what, usual, make = PROBLEMS[name]
+    what, usual, make = ALL[name]
     rounds = usual if rounds is None else rounds
     grids = {method: grid(method, kinds, rates) for method in METHODS}
     program = Program(make, rounds, rival, sum(map(len, grids.values())), len(tuning))
@@ -154,20 +156,22 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="the JSON file to write; other problems in it are kept")
-    parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS), help="these problems")
+    parser.add_argument("--group", choices=GROUPS, default="beyond", help="unseen: those that nothing was chosen on")
+    parser.add_argument("--only", nargs="+", choices=ALL, help="these problems, of any group")
     arguments = parser.parse_args()
 
+    command = "python -m benchmarks.recommended_beyond" + (" --group unseen" if arguments.group == "unseen" else "")
     commit = measure.commit()  # of what runs now: files may change while it does
     cases = {case["problem"]: case for case in _stored(arguments.out)}
-    for name in arguments.only:
+    for name in arguments.only or GROUPS[arguments.group]:
         before = time.perf_counter()
         case = compare(name)
         cases[name] = {**case, "commit": commit, "seconds": round(time.perf_counter() - before)}
         print(f"{line(case)}  ({cases[name]['seconds']} s)", flush=True)
         stored = {
-            "command": "python -m benchmarks.recommended_beyond", "device": jax.devices()[0].device_kind,
+            "command": command, "device": jax.devices()[0].device_kind,
             "seeds": SEEDS, "tuning_seeds": TUNING, "rates": RATES,
-            "cases": [cases[name] for name in PROBLEMS if name in cases],
+            "cases": [cases[name] for name in ALL if name in cases],
         }  # fmt: skip
         arguments.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 

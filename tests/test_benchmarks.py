@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of the package
 
 import smoothfbo as sf
 from benchmarks import beyond_problems, hypergradients, recommended_beyond, ridge, stream_page, study
+from benchmarks.recommended_beyond import ALL, GROUPS
 from smoothfbo.runs import start
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
 from smoothfbo.studies.cartpole import program as cartpole
@@ -169,32 +171,69 @@ def test_problems_beyond_the_arena_are_tuned_on_other_seeds_than_are_reported():
     )
 
 
-QUICK = ("ridge", "expectile")
+QUICK = ("ridge", "expectile", "policy", "sensors", "valley")
 ALIKE = ("student", "cauchy", "outliers", "bursts", "ragged", "far", "narrow")  # the gap of others
+ORACLES = ("quadratic-ball", "quadratic-simplex", "quadratic-plane", "valley")
+# How far from the start, where not 1
+NEAR = {"covariate-shift": 0.4, "label-noise": 0.15, "sensors": 0.1, "scales": 0.01}
+
+
+def some_quick(names):
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in names]
+
+
+def test_problems_of_both_groups_have_their_own_names():
+    assert len(ALL) == sum(map(len, GROUPS.values()))
 
 
 @pytest.mark.usefixtures("usual_promotion")
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough)
-        for name in beyond_problems.PROBLEMS
-        if name not in ALIKE and not name.startswith("quadratic")
-    ],
-)
+@pytest.mark.parametrize("name", some_quick(name for name in ALL if name not in ALIKE))
+def test_gaps_beyond_the_arena_are_not_negative(name, key):
+    """At allowed λ at random, in rounds at random."""
+    _, rounds, make = ALL[name]
+    case, flat = make(3), ravel_pytree(make(3).start)
+    keys = jax.random.split(key)
+    times = jax.random.randint(keys[0], (50,), 0, rounds)
+    move = 2 * NEAR.get(name, 1.0) * case.units * jax.random.normal(keys[1], (50, flat[0].size))
+
+    def gap(time, move):
+        outer = flat[1](flat[0] + move)
+        return case.gap(time, outer if case.project is None else case.project(outer))
+
+    assert jnp.all(jax.vmap(gap)(times, move) > -1e-9)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize("name", ORACLES)
+def test_oracles_beyond_the_arena_have_the_gradient_of_the_gap(name, key):
+    case, round = ALL[name][2](3), jnp.asarray(60)
+    outer = case.start + jax.random.uniform(key, case.start.shape)
+    draws = jax.vmap(lambda key: case.oracle(outer, case.source(round, key), key))(jax.random.split(key, 40_000))
+    np.testing.assert_allclose(jnp.mean(draws, axis=0), jax.grad(case.gap, argnums=1)(round, outer), atol=0.05)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize("name", some_quick(name for name in ALL if name not in (*ALIKE, *ORACLES)))
 def test_gaps_beyond_the_arena_are_those_of_many_samples(name):
-    """The difference of the objective at two points, each with the inner function of 1,500 rounds' data."""
-    case, round, key = beyond_problems.PROBLEMS[name][2](3), jnp.asarray(60), jax.random.key(9)
+    """The difference of the objective at two points, each with the inner function of 1,500 rounds' data; and FBO's
+    gradient, which is the gap's by finite differences."""
+    case, round, key = ALL[name][2](3), jnp.asarray(60), jax.random.key(9)
     rounds = jax.vmap(lambda key: case.source(round, key))(jax.random.split(key, 1500))
     data = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rounds)
     algorithm = sf.Online(case.problem, sf.Functional(case.linear, case.linear), optax.sgd(0.0))
 
     def both(scale):
-        size = scale * case.units
+        size = scale * NEAR.get(name, 1.0) * case.units
         outer = jax.tree.map(lambda leaf: leaf + size * jax.random.uniform(key, leaf.shape), case.start)
         _, info = algorithm.step(algorithm.init(outer, data, key), data)
-        return np.array([info.outer_loss, case.gap(round, outer)])
+        return np.array([info.outer_loss, case.gap(round, outer)]), ravel_pytree(info.gradient)[0], outer
 
-    objective, gap = both(2.0) - both(0.0)
+    (first, *_), (last, gradient, outer) = both(0.0), both(2.0)
+    objective, gap = last - first
     np.testing.assert_allclose(objective, gap, rtol=0.05, atol=0.01)
     assert abs(gap) > 0.03
+    flat, unravel = ravel_pytree(outer)
+    steps = 1e-4 * case.units * jnp.eye(flat.size)
+    ahead, back = (jax.vmap(lambda at: case.gap(round, unravel(at)))(flat + sign * steps) for sign in (1, -1))
+    slopes = (ahead - back) / (2e-4 * case.units)
+    assert jnp.linalg.norm(gradient - slopes) < 0.05 * jnp.linalg.norm(slopes)
