@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import smoothfbo as sf
+from smoothfbo.adaptive import usual
 from smoothfbo.hypergradients.base import Candidates
 from smoothfbo.testbeds import DriftingCosine
 
@@ -243,6 +244,20 @@ def test_moves_that_keep_being_too_short_grow_faster():
     np.testing.assert_allclose(np.diff(np.log(lengths)), 0.3 * mean**2, rtol=1e-6)
 
 
+def test_the_usual_size_follows_gradients_that_fade_by_a_factor_of_six_at_most():
+    """Of size 1 for 300 rounds and 1e-4 for 300 more: s² is then the mean of all, 1/2, and u is s/6."""
+
+    def one(state, size):
+        t, gradient = size
+        return usual.learn(state, (gradient,), t, jnp.asarray(0.999)), None
+
+    first = usual.nothing_known(jnp.zeros(4), 1, 1, float)
+    sizes = jnp.repeat(jnp.array([1.0, 1e-4]), 300)[:, None] * jnp.ones(4)
+    state, _ = jax.lax.scan(one, first, (jnp.arange(600.0), sizes))
+    np.testing.assert_allclose(state.long, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(state.usual, 0.5 / 36, rtol=1e-6)
+
+
 def test_gradients_have_no_units():
     path, _ = moved(draw(), np.zeros(4))
     scaled, _ = moved(1e4 * draw(), np.zeros(4))
@@ -277,13 +292,13 @@ def test_no_move_is_longer_than_a_share_of_the_outer_variable(cautious, share):
 def test_one_huge_gradient_hardly_moves_anything():
     """Neither λ nor, by their mean square, all steps that follow."""
     gradients = draw()
-    usual, state = moved(gradients, np.zeros(4))
+    expected, state = moved(gradients, np.zeros(4))
     gradients[20] *= 1e4
     path, after = moved(gradients, np.zeros(4))
     moves = np.linalg.norm(np.diff(path, axis=0), axis=1)
     assert moves[20] < 0.5 * np.median(moves)
     np.testing.assert_allclose(after.usual.usual, state.usual.usual, rtol=0.3)
-    np.testing.assert_allclose(moves[30:], np.linalg.norm(np.diff(usual, axis=0), axis=1)[30:], rtol=0.5)
+    np.testing.assert_allclose(moves[30:], np.linalg.norm(np.diff(expected, axis=0), axis=1)[30:], rtol=0.5)
 
 
 @pytest.mark.parametrize("cautious", [False, True])
