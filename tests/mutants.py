@@ -451,6 +451,7 @@ MUTATIONS = [
     ("stream/learner/aggregation.py", "fresh._replace(shared=second.shared._replace", "fresh._replace(shared=fresh.shared._replace", "stream/learner/test_experts.py"),
     ("stream/learner/learner.py", "piece.until(int(new[0]) + 1,", "piece.until(0,", "stream/learner/test_learner.py"),
     ("stream/learner/learner.py", "if self.spec.is_classification and not self.spec.delay:", "if False:", "stream/learner/test_learner.py"),
+    ("stream/learner/learner.py", "self._call(piece, oldest, full, full, weight)))", "self._call(piece, oldest, full, 0, weight)))", "stream/learner/test_horizon.py"),
     ("stream/frames.py", 'kind.kind in "OU"', 'kind.kind in "O"', "stream/test_estimator_fit.py"),
     ("stream/learner/units.py", "jnp.maximum(1.0, HISTORY / jnp.maximum(range.blocks, 1).astype(low.dtype))", "1.0", "stream/learner/test_experts.py"),
     ("stream/learner/views.py", "far=jnp.maximum(state.targets.far - 1, 0)", "far=state.targets.far", "stream/learner/test_units.py"),

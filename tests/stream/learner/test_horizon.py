@@ -272,3 +272,23 @@ def test_a_new_class_while_blocks_wait():
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
     assert learners[0].spec.outputs == 3
     assert_same(learners[1].state, learners[0].state)
+
+
+@pytest.mark.thorough
+def test_a_block_in_which_a_class_gets_room_is_learnt_by_what_was_predicted_of_it():
+    """As if there had been room just before: only the predictions of the block that is then predicted know of none."""
+    random = np.random.default_rng(2)
+    x, y = random.normal(size=(BLOCK * 12, 2)), random.integers(0, 2, BLOCK * 12).astype(float)
+    y[60:] = random.integers(0, 3, BLOCK * 12 - 60)
+    rows = Rows(x, y, np.r_[np.full(9, np.nan), y[:-9]])
+    spec = Specification(
+        features=2, outputs=1, is_classification=True, block=BLOCK, rates=3, with_references=False, delay=1, horizon=9
+    )
+    one, other = Learner(spec), Learner(spec)
+    first = int(np.flatnonzero(y == 2)[0]) // BLOCK + 1  # the block that is predicted when the class is learnt
+    for learner in (one, other):
+        learner.process(part_of(rows, 0, first * BLOCK))
+    other._make_room(3)
+    for learner in (one, other):
+        learner.process(part_of(rows, first * BLOCK, None))
+    assert_same(one.state, other.state)
