@@ -249,7 +249,7 @@ class Learner:
     ) -> Piece:
         """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`.
 
-        With a delay, what is said of the first `keep` blocks is kept until they are learnt. `weight` is that of the
+        With a delay, predictions of the first `keep` blocks are kept until they are learnt. `weight` is that of the
         rows, and may go on.
         """
         count = len(rows.target)

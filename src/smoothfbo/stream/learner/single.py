@@ -59,7 +59,7 @@ class BlockStart(NamedTuple):
     """A block that begins. The experts are in the first units of the target.
 
     - `factor`, `shift`, `middle`, `limit`, `mean`, `spread`: of the features; beyond the limit a value is left out.
-    - `target`: origin and unit, and the middle and the limit of what can be meant; NaN where nothing is to be said.
+    - `target`: origin and unit, and the middle and the limit of what can be meant; NaN where there is no prediction.
     - `experts`: A; `ladder`, `random`, `products`: the inverses of the three kinds of fits; the last may be none.
     - `stack`: inverses and c; `first`, `second`, `recent`: what the weights are made of.
     """
@@ -160,7 +160,7 @@ class SingleRows:
         self.origin, self.unit, self.middle, self.limit = self.begun.target.tolist()
         self.applies = self.limit == self.limit
         self.learnt = 0  # rows of the block
-        self.asked: Any = None  # the row that was predicted last, and what was said: it is mostly learnt next
+        self.asked: Any = None  # the row that was predicted last, and its prediction: it is mostly learnt next
         self.rules = RowRules(self.begun.first, self.begun.second)
         self._corrections: tuple[Any, Any] = self.begun.stack
         self.losses, self.rows = self.begun.recent
@@ -198,12 +198,12 @@ class SingleRows:
             return
         goal, asked = (target - self.origin) / self.unit, self.asked
         is_same = asked is not None and asked[1] == previous and (asked[0] == features).all()
-        row, experts, said = asked[2:] if asked is not None and is_same else self._opinions(features, previous)
+        row, experts, predicted = asked[2:] if asked is not None and is_same else self._opinions(features, previous)
         self.asked = None
         self._fit(row, goal - experts, weight)
-        error = goal - float(said[0])
-        self._stack(experts - said[0], error, self.rules.part(error, LARGE_ERROR))
-        self.rules.learn(np.concatenate([experts, said]), goal)
+        error = goal - float(predicted[0])
+        self._stack(experts - predicted[0], error, self.rules.part(error, LARGE_ERROR))
+        self.rules.learn(np.concatenate([experts, predicted]), goal)
         errors = np.minimum((experts - goal) ** 2, LARGEST)
         self.losses, self.rows = RETAINED[:, None] * self.losses + errors, RETAINED * self.rows + 1
         self._follow()
@@ -228,11 +228,11 @@ class SingleRows:
         """v; what the experts say; and what the mixtures of them say, and the stacks."""
         row = self._row(features, previous)
         experts = self.begun.experts @ row
-        said = self.mixtures @ experts
-        differences = experts - said[0]
+        predicted = self.mixtures @ experts
+        differences = experts - predicted[0]
         lowest, highest = REACH * differences.min(), REACH * differences.max()
         beyond = np.minimum(np.maximum(self._corrections[1] @ differences, lowest), highest)
-        return row, experts, np.concatenate([said, said[0] + beyond])
+        return row, experts, np.concatenate([predicted, predicted[0] + beyond])
 
     def _fit(self, row: np.ndarray, errors: np.ndarray, weight: float) -> None:
         """The ladder, and the random features and products, which add to two of its predictions."""
@@ -289,8 +289,8 @@ class RowRules:
 
     def learn(self, given: np.ndarray, goal: float) -> None:
         """One row more; `given` are the experts and the mixtures of them."""
-        said = np.add.reduceat(self.weights * given, self.starts, axis=1).ravel().tolist()
-        bases, slopes, allowed = self._slopes(said[:4], goal).take(self.set, axis=2)
+        predicted = np.add.reduceat(self.weights * given, self.starts, axis=1).ravel().tolist()
+        bases, slopes, allowed = self._slopes(predicted[:4], goal).take(self.set, axis=2)
         regrets = (bases - given) * slopes
         regrets *= np.abs(regrets) > allowed
         squares = regrets * regrets
@@ -305,16 +305,18 @@ class RowRules:
         self.rates = np.minimum(1 / largest, np.sqrt(self.logarithms / by_squares)) * (self.largest[0] > 0)
         self.sums[0] -= self.rates * squares[0]
         part = max(1 / SCALE_ROWS, 1 / (self.rows + 1))
-        self.scales = [max(s + part * ((p - goal) ** 2 - s), TINY) for s, p in zip(self.scales, said[4:], strict=True)]
+        self.scales = [
+            max(s + part * ((p - goal) ** 2 - s), TINY) for s, p in zip(self.scales, predicted[4:], strict=True)
+        ]
         halves = np.array([-0.5 / scale for scale in self.scales]).take(self.set)
         self.shares = self.weights[2] * np.exp(np.maximum((given - goal) ** 2 * halves, -0.5 * LARGEST_LOSS))
         self.rows += 1
         self._weigh()
 
-    def _slopes(self, said: list[float], goal: float) -> Float[np.ndarray, "3 rules sets"]:
+    def _slopes(self, predicted: list[float], goal: float) -> Float[np.ndarray, "3 rules sets"]:
         """Of the first two rules: what they say, the slopes of their losses, and the regrets that are rounding."""
         numbers = []
-        for place, p in enumerate(said):
+        for place, p in enumerate(predicted):
             error, is_first = p - goal, place % 2 == 0
             slope = 2 * error * (self.part(error, VERY_LARGE_ERROR) if is_first else 1.0)
             numbers.append((p, slope, ROUNDING * abs(error) * (abs(p) + abs(goal))))
