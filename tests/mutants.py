@@ -474,7 +474,7 @@ MUTATIONS = [
     ("stream/learner/calibration.py", "softmax(-calibration.losses)", "softmax(calibration.losses)", "stream/learner/test_calibration.py"),
     ("stream/learner/calibration.py", "known = known * (truth @ seen.astype(truth.dtype))", "known = known * 1", "stream/learner/test_calibration.py"),
     ("stream/learner/blocks.py", "root = mask if weight is None else jnp.sqrt(mask)", "root = mask", "stream/test_estimator_fit.py"),
-    ("stream/learner/single.py", "weights[2] = (1 - SHARE) * weights[2] + self.share", "weights[2] = weights[2]", "stream/test_estimator_fit.py"),
+    ("stream/learner/single_rules.py", "weights[2] = (1 - SHARE) * weights[2] + self.share", "weights[2] = weights[2]", "stream/test_estimator_fit.py"),
     ("stream/learner/single.py", "experts[1 + fits, :p] += steps[self.begin.linear]", "pass", "stream/test_estimator_fit.py"),
     ("stream/learner/coefficients.py", "shift=units.shift - features.mean", "shift=units.shift", "stream/test_estimator_fit.py"),
     ("stream/learner/learner.py", "index // room * block + begun + index % room", "index + begun", "stream/test_estimator_fit.py"),

@@ -12,7 +12,8 @@ from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty
 from smoothfbo.stream.learner.outcome import Outcome, Piece, Processed, outcome_of
 from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.rounds import Rounds
-from smoothfbo.stream.learner.single import Beginning, SingleRows, applies_to
+from smoothfbo.stream.learner.single import SingleRows, applies_to
+from smoothfbo.stream.learner.single_start import Beginning
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState, with_more_outputs
 from smoothfbo.stream.rows import Rows, cut, join, padded
