@@ -141,8 +141,8 @@ def followed(experts, targets, known, t, retention):
 def aggregate(experts, targets, known, block, trusted=(), since=0):
     """The recommended prediction of rows (experts × rows × columns), and with one column the two stacks.
 
-    From the rows `trusted` on, expert `since` is another one than before. It is as if it had said what the expert said
-    that is ahead of all others there.
+    From the rows `trusted` on, expert `since` is another one than before. It is as if it had predicted what the
+    expert predicted that is ahead of all others there.
     """
     count, total, columns = experts.shape
     rules, second = Rules(count), Rules(7 if columns == 1 else 5)
@@ -220,7 +220,7 @@ class LateRules:
         return np.array([min(1 / b, np.sqrt(np.log(self.count) / v)) if b > 0 else 0.0 for b, v in pairs])
 
     def learn(self, p, x, y, large):
-        """What was said by the rules and the experts, of the rows of a block, and their targets."""
+        """What was predicted by the rules and the experts, of the rows of a block, and their targets."""
         n, c = len(y), self.part
         if n == 0:
             return
@@ -247,7 +247,7 @@ def late_aggregate(experts, targets, block, delay, prior, part, first, present=N
 
     Blocks before `first` were predicted before anything was learnt, and are not judged. Rows without a target are not.
     For each block of `present`, the experts are judged by what they would say of it when it is learnt, which stands
-    there; expert `since` is another one from then on, and what was said of the `delay` blocks after it does not count.
+    there; expert `since` is another one from then on, and predictions of the `delay` blocks after it do not count.
     """
     count, blocks = len(experts), experts.shape[1] // block
     present, outdated = present or {}, 0
@@ -275,7 +275,7 @@ def late_aggregate(experts, targets, block, delay, prior, part, first, present=N
 
     def judge(advice, y, part):
         use = ~np.isnan(y)
-        x, p, d, candidates, q = (said[:, use] for said in advice)
+        x, p, d, candidates, q = (predicted[:, use] for predicted in advice)
         y = y[use]
         number = part * len(y)
         for m, (retention, memory) in enumerate(((0.9, 100), (0.99, 1000))):

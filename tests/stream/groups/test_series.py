@@ -80,7 +80,7 @@ def test_every_series_is_predicted_as_if_it_were_alone_and_any_portions_give_the
     expected = process(whole, mixed, series, [])
     cuts = sorted(np.random.default_rng(1).integers(0, len(series), 4).tolist())
     np.testing.assert_array_equal(process(cut, mixed, series, cuts), expected)
-    np.testing.assert_array_equal(cut.states[: cut.series], whole.states[: whole.series])
+    np.testing.assert_array_equal(cut.states.numbers[: cut.series], whole.states.numbers[: whole.series])
     np.testing.assert_array_equal(cut.bands.states[: cut.series], whole.bands.states[: whole.series])
     learner = Learner(SPEC)
     assert whole.series == len(lengths)
@@ -92,11 +92,11 @@ def test_every_series_is_predicted_as_if_it_were_alone_and_any_portions_give_the
     # Nothing is kept of what is only predicted.
     ahead = mixed_rows([20, 9, 0, 3], seed=3)[1:]
     segments = segments_of(ahead[1])
-    rows, states = Rows(*(column[segments.order] for column in ahead[0])), whole.states.copy()
+    rows, states = Rows(*(column[segments.order] for column in ahead[0])), whole.states.numbers.copy()
     first, second = (whole.predict(rows, segments) for _ in range(2))
     np.testing.assert_array_equal(first.predictions, second.predictions)
     np.testing.assert_array_equal(first.bands, second.bands)
-    np.testing.assert_array_equal(whole.states, states)
+    np.testing.assert_array_equal(whole.states.numbers, states)
     learner = Learner(SPEC)
     learner.process(alone[0])
     part = slice(*segments.starts[:2])

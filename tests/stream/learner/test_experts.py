@@ -181,8 +181,8 @@ def test_experts_that_agree_are_not_told_apart_by_rounding():
     for experts, is_evaluated in ((alike, False), (apart, True)):
         state, _ = mix_block(start, jnp.asarray(experts), jnp.asarray(goals), weights)
         block, prior = Block(jnp.asarray(goals), weights > 0, 1.0), jnp.full(4, 0.25)
-        said = jnp.asarray(np.tile(experts.mean(axis=0), (3, 1, 1)))
-        rules = late(start.first, said, jnp.asarray(experts), jnp.ones((4, 8), bool), block, prior, large=5.0)
+        predicted = jnp.asarray(np.tile(experts.mean(axis=0), (3, 1, 1)))
+        rules = late(start.first, predicted, jnp.asarray(experts), jnp.ones((4, 8), bool), block, prior, large=5.0)
         for regrets in (*state.first[:2], *state.second[:2], *rules[:2]):
             assert np.any(regrets.largest) == is_evaluated
 

@@ -172,7 +172,7 @@ def assert_mixed_with_late_feedback(rows, predictions, present=None):
     found = reference.late_aggregate(
         (predictions[1 : 1 + len(names), start:end] - origin) / unit, (rows.target[start:end] - origin) / unit, BLOCK,
         DELAY, prior, 1 / HORIZON, first=0,
-        present={block - DELAY - 1: (said - origin) / unit for block, said in (present or {}).items()},
+        present={block - DELAY - 1: (predicted - origin) / unit for block, predicted in (present or {}).items()},
         since=names.index("since_change"), shortest=names.index("last_block"),
     )  # fmt: skip
     np.testing.assert_allclose(predictions[0, start:end], found * unit + origin, rtol=1e-6)
@@ -194,12 +194,12 @@ def said_at(rows, block):
     """What the experts say of a block when it is learnt: the blocks before it are learnt, and `DELAY` more wait."""
     learner = Learner(SPEC)
     learner.process(part_of(rows, 0, BLOCK * (block + DELAY)))
-    said = learner.predict(part_of(rows, BLOCK * block, BLOCK * (block + 1)))
-    return said.predictions[1 : 1 + len(SPEC.expert_names)]
+    predicted = learner.predict(part_of(rows, BLOCK * block, BLOCK * (block + 1)))
+    return predicted.predictions[1 : 1 + len(SPEC.expert_names)]
 
 
 def test_after_a_jump_experts_are_judged_by_what_they_say_now():
-    """In the second block after it the fits to the first one show it. Of the next blocks all was said before."""
+    """In the second block after it the fits to the first one show it. Of the next blocks all was predicted before."""
     rows, learner = rows_of_a_jump(70), Learner(SPEC)
     assert_mixed_with_late_feedback(rows, learner.process(rows).predictions, {71: said_at(rows, 71)})
     since = learner.state.since.moments[SPEC.constant, SPEC.constant]
@@ -216,14 +216,14 @@ def test_a_mixture_that_does_as_well_as_before_does_not_begin_again(whole):
     state, counts = whole[0].state, jnp.asarray([1.0] * (BLOCK - 1) + [0.0])
     mixture, place = _rounds(SPEC).mixture, int(state.memory.blocks)
     with double_precision():
-        said = prediction_of(state.waiting, state.memory.blocks)
+        predicted = prediction_of(state.waiting, state.memory.blocks)
         origin, unit = (float(leaf[0]) for leaf in mixture.views.first_units_of_target(state))
         for ratio, expected in ((1.45, False), (1.55, True)):
             away = np.sqrt(ratio * float(state.aggregate.first.shared.scale))
-            target = (np.asarray(said.advice.mixed)[:, 0] + away) * unit + origin
+            target = (np.asarray(predicted.advice.mixed)[:, 0] + away) * unit + origin
             target[-1] = np.nan
             block = part_of(rows_of_a_walk(), BLOCK * place, BLOCK * (place + 1))._replace(target=target)
-            assert bool(mixture.is_surprised(state, jax.tree.map(jnp.asarray, block), said, counts)) is expected
+            assert bool(mixture.is_surprised(state, jax.tree.map(jnp.asarray, block), predicted, counts)) is expected
 
 
 def test_what_waits_is_the_same_for_all_portions(whole, tmp_path):
@@ -250,7 +250,7 @@ def test_no_target_enters_what_waits():
         learners.append(Learner(SPEC))
         learners[-1].process(part_of(rows._replace(target=target), 0, end))
     one, other = (learner.state for learner in learners)
-    assert one.waiting.said.begun.shape == (DELAY,)
+    assert one.waiting.predictions.begun.shape == (DELAY,)
     assert_same(one.waiting, other.waiting)
     assert not np.array_equal(one.memory.decayed, other.memory.decayed)
 
@@ -272,3 +272,23 @@ def test_a_new_class_while_blocks_wait():
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
     assert learners[0].spec.outputs == 3
     assert_same(learners[1].state, learners[0].state)
+
+
+@pytest.mark.thorough
+def test_a_block_in_which_a_class_gets_room_is_learnt_by_what_was_predicted_of_it():
+    """As if there had been room just before: only the predictions of the block that is then predicted know of none."""
+    random = np.random.default_rng(2)
+    x, y = random.normal(size=(BLOCK * 12, 2)), random.integers(0, 2, BLOCK * 12).astype(float)
+    y[60:] = random.integers(0, 3, BLOCK * 12 - 60)
+    rows = Rows(x, y, np.r_[np.full(9, np.nan), y[:-9]])
+    spec = Specification(
+        features=2, outputs=1, is_classification=True, block=BLOCK, rates=3, with_references=False, delay=1, horizon=9
+    )
+    one, other = Learner(spec), Learner(spec)
+    first = int(np.flatnonzero(y == 2)[0]) // BLOCK + 1  # the block that is predicted when the class is learnt
+    for learner in (one, other):
+        learner.process(part_of(rows, 0, first * BLOCK))
+    other._make_room(3)
+    for learner in (one, other):
+        learner.process(part_of(rows, first * BLOCK, None))
+    assert_same(one.state, other.state)

@@ -142,7 +142,7 @@ def test_any_portions_give_the_same_bits():
         part = again.process(Rows(*(column[at : at + size] for column in rows)))
         np.testing.assert_array_equal(part.predictions, whole.predictions[:, at : at + size])
         at += size
-    assert np.isnan(whole.predictions[:, 0]).all()  # before the first target nothing can be said
+    assert np.isnan(whole.predictions[:, 0]).all()  # before the first target nothing can be predicted
     assert np.isfinite(whole.predictions[:, 1:]).all()
 
 
@@ -210,7 +210,7 @@ def test_a_run_writes_one_row_per_input_row_and_counts_right(tmp_path):
     np.testing.assert_allclose(written["target"], frame["y"])
     assert (written["time"] == frame["when"]).all()
     error = (written["prediction"] - written["target"]) ** 2
-    assert error.isna().sum() == 2  # the missing target, and the first row, for which nothing could be said
+    assert error.isna().sum() == 2  # the missing target, and the first row, for which nothing could be predicted
     assert results.errors["smoothfbo"] == pytest.approx(error.mean(), rel=1e-12)
     assert results.errors["last_value"] == pytest.approx(((written["last_value"] - written["target"]) ** 2).mean())
     assert len(blocks) == results.blocks == 20
@@ -295,7 +295,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path):
         files.save(state, Learner(SMALL), {})
     finally:
         files.VERSION = before
-    with pytest.raises(UsageError, match="has version 99; this program reads version 8"):
+    with pytest.raises(UsageError, match="has version 99; this program reads version 9"):
         files.load(state)
 
 
@@ -326,10 +326,10 @@ def test_a_new_class_is_known_from_its_first_row_on():
     whole = Learner(CLASSES)
     rows = as_rows(x, y)
     outcome = whole.process(rows)
-    said = outcome.predictions[0]
+    predicted = outcome.predictions[0]
     assert (outcome.scores[first + 1 : first + 6, 2] > 1e-3).all()
     assert (outcome.scores[: first + 1, 2:] == 0).all()
-    np.testing.assert_array_equal(outcome.scores[1:].argmax(axis=1), said[1:])
+    np.testing.assert_array_equal(outcome.scores[1:].argmax(axis=1), predicted[1:])
     portions, singles = Learner(CLASSES), Learner(CLASSES)
     for start in range(0, 60, 7):
         part = portions.process(Rows(*(column[start : start + 7] for column in rows)))
@@ -339,7 +339,7 @@ def test_a_new_class_is_known_from_its_first_row_on():
         one = Rows(*(column[at : at + 1] for column in rows))
         if at > first - 4:
             asked = singles.predict(one._replace(target=np.full(1, np.nan)))
-            np.testing.assert_array_equal(asked.predictions[0], said[at])
+            np.testing.assert_array_equal(asked.predictions[0], predicted[at])
             np.testing.assert_array_equal(asked.scores[0], outcome.scores[at, : asked.scores.shape[1]])
         singles.learn(one)
 

@@ -108,7 +108,7 @@ def test_rows_without_weight_are_nobody_s_neighbours():
 
 
 def test_references_are_only_shown():
-    """Without them the same rows are kept, and the same is said."""
+    """Without them the same rows are kept, and the same is predicted."""
     x, y = table(8 * 40, noise=0.2)
     rows = Rows(x, y, np.r_[np.nan, y[:-1]])
     without = Specification(**{**vars(SPEC), "with_references": False})

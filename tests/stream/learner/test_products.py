@@ -94,7 +94,7 @@ def test_products_learn_what_is_left_over_with_a_refit_after_every_row():
     unit = y[:BLOCK].std()
     linear = predictions[names.index("all_past")]  # the longest memory of so short a ladder
     for name, base in (("products", linear), ("products_difference", previous)):
-        said, size = predictions[names.index(name)], expanded(x).shape[1]
+        predicted, size = predictions[names.index(name)], expanded(x).shape[1]
         information, right, kept = RIDGE * np.eye(size), np.zeros(size), 1 - 1 / MEMORY
         for start in range(0, len(x), BLOCK):
             information, right = kept * information, kept * right
@@ -102,7 +102,7 @@ def test_products_learn_what_is_left_over_with_a_refit_after_every_row():
                 z = (x[at : at + 1] - x[:start].mean(axis=0)) / x[:start].std(axis=0)
                 phi = expanded(np.clip(z, -10, 10))[0]
                 expected = base[at] + unit * (phi @ np.linalg.solve(information, right))
-                np.testing.assert_allclose(said[at], expected, rtol=1e-7, err_msg=f"{name}, row {at}")
+                np.testing.assert_allclose(predicted[at], expected, rtol=1e-7, err_msg=f"{name}, row {at}")
                 if not np.isnan(y[at]):
                     information += np.outer(phi, phi)
                     right += phi * (y[at] - base[at]) / unit

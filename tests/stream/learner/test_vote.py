@@ -1,4 +1,4 @@
-"""The vote of classifiers: weights by mistakes, and probabilities whose largest is that of the class that is said."""
+"""The vote of classifiers: weights by mistakes, and probabilities whose largest is that of the predicted class."""
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ def test_votes_are_weighted_by_discounted_mistakes():
     mistakes, found, probabilities = jnp.zeros(CLASSIFIERS), [], []
     for t in range(0, total, ROWS):
         here = slice(t, t + ROWS)
-        mistakes, said, after = run(mistakes, classes[:, here], shares[here], seen[here], known[here])
-        found.append(said)
+        mistakes, predicted, after = run(mistakes, classes[:, here], shares[here], seen[here], known[here])
+        found.append(predicted)
         probabilities.append(after)
 
     sums, expected = np.zeros(CLASSIFIERS), []

@@ -57,7 +57,7 @@ class Batch:
         return jax.vmap(lane)(states, blocks, late, keep)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def batch_of(spec: Specification) -> Batch:
     """Learners of one specification share a compiled program."""
     return Batch(spec)

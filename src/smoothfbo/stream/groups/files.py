@@ -16,7 +16,7 @@ from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import open_configured, options_and_schema, reopen_table
 
-VERSION = 4
+VERSION = 5
 
 
 def new_session(config: StreamConfig) -> tuple[OpenTable, SeriesSession]:
@@ -74,10 +74,12 @@ def learners_of(spec: Specification, arrays: dict[str, np.ndarray]) -> SeriesLea
     """The learners that `SeriesLearners.arrays` holds."""
     learners = SeriesLearners(spec)
     pending = Rows(**{name: arrays[f"pending.{name}"] for name in Rows._fields})
-    for name, old in (("states", learners.states), ("pending.features", learners.pending.features)):
+    learners.states.make_room_for_classes(int(arrays["outputs"].max(initial=0)) + 1)
+    for name, old in (("states", learners.states.numbers), ("pending.features", learners.pending.features)):
         if arrays[name].shape[1:] != old.shape[1:]:
             raise ValueError(f"{name} has {list(arrays[name].shape[1:])} numbers, not {list(old.shape[1:])}")
-    learners.states, learners.pending, learners.kept = arrays["states"], pending, arrays["kept"]
+    learners.states.numbers, learners.states.outputs = arrays["states"], arrays["outputs"]
+    learners.pending, learners.kept = pending, arrays["kept"]
     learners.series = len(learners.kept)
     if learners.bands is not None:
         learners.bands.states = arrays["bands"]

@@ -1,22 +1,20 @@
 """Many learners seen from outside: mixed rows go in, in any portions; each series is learnt as if it were alone."""
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from smoothfbo.stream.groups.bands import SeriesBands
 from smoothfbo.stream.groups.batch import BLOCKS, LANES, batch_of
-from smoothfbo.stream.learner.packing import packed
-from smoothfbo.stream.learner.precision import double_precision
+from smoothfbo.stream.groups.states import SeriesStates
 from smoothfbo.stream.learner.specification import Specification
-from smoothfbo.stream.learner.state import with_more_outputs
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import Joined, Segments, join
+
+NEVER = 2**62  # a row that does not come
 
 
 class SeriesOutcome(NamedTuple):
@@ -38,7 +36,7 @@ class SeriesOutcome(NamedTuple):
 
 
 class SeriesLearners:
-    """One learner for each series, in slots 0, 1, …; all learners are of one specification.
+    """One learner for each series, in slots 0, 1, …; all begin with one specification.
 
     The rounds are those of `Learner`, under `vmap`, for whichever series have a block to predict: predictions are those
     of a learner of that series alone, up to rounding, and the same bits for any portions.
@@ -46,7 +44,7 @@ class SeriesLearners:
 
     def __init__(self, spec: Specification):
         self.spec, self.series = spec, 0
-        self.states = np.zeros((0, len(batch_of(spec).packing.initial)))
+        self.states = SeriesStates(spec)
         self.bands = None if spec.is_classification else SeriesBands(spec.horizon)
         length = spec.rows * (spec.delay + 1)
         # Of each series, the rows that are not yet learnt, and how many of them there are.
@@ -55,12 +53,13 @@ class SeriesLearners:
 
     @property
     def bytes_per_series(self) -> int:
-        numbers = self.states.shape[1] + self.pending.target.shape[1] * (self.spec.features + 2)
+        numbers = self.states.numbers.shape[1] + self.pending.target.shape[1] * (self.spec.features + 2)
         return 8 * (numbers + (0 if self.bands is None else self.bands.states.shape[1]))
 
     def arrays(self, series: int) -> dict[str, np.ndarray]:
         """All that is kept of the first series, so many of them."""
-        kept = {"states": self.states[:series], "kept": self.kept[:series]}
+        states = {"states": self.states.numbers[:series], "outputs": self.states.outputs[:series]}
+        kept = states | {"kept": self.kept[:series]}
         kept |= {} if self.bands is None else {"bands": self.bands.states[:series]}
         return kept | {f"pending.{name}": column[:series] for name, column in self.pending._asdict().items()}
 
@@ -69,15 +68,15 @@ class SeriesLearners:
         have, self.series = len(self.kept), max(self.series, series)
         if series <= have:
             return
-        self.states = batch_of(self.spec).packing.with_room(self.states, series)
-        more = len(self.states) - have
+        self.states.make_room(series)
+        more = len(self.states.numbers) - have
         self.pending = Rows(*(np.concatenate([c, np.zeros((more, *c.shape[1:]))]) for c in self.pending))
         self.kept = np.concatenate([self.kept, np.zeros(more, np.int64)])
 
     def process(self, rows: Rows, segments: Segments) -> SeriesOutcome:
         """Predict at least one row, those of every series one after the other; learn whenever a block is full."""
-        if self.spec.is_classification and len(rows.target):
-            self._make_room_for_classes(int(np.nanmax(rows.target, initial=0)) + 1)
+        if self.spec.is_classification:
+            self.states.make_room_for_classes(int(np.nanmax(rows.target, initial=0)) + 1)
         return self._run_rows(rows, segments, learns=True)
 
     def predict(self, rows: Rows, segments: Segments, with_bands: bool = True) -> SeriesOutcome:
@@ -93,22 +92,6 @@ class SeriesLearners:
             bands = self.bands.add(outcome.predictions[0], rows.target, segments, workers, keep=learns)
             return outcome._replace(bands=bands)
 
-    def _make_room_for_classes(self, classes: int) -> None:
-        """Twice as many outputs until all classes have one; what was learnt stays."""
-        outputs = self.spec.outputs
-        while outputs < classes - 1:
-            outputs = 2 * outputs + 1
-        if outputs == self.spec.outputs:
-            return
-        old, self.spec = batch_of(self.spec), dataclasses.replace(self.spec, outputs=outputs)
-        new = batch_of(self.spec)
-
-        def wider(numbers: Any) -> Any:
-            return packed(with_more_outputs(old.packing.unpacked(numbers), new.rounds.init()))
-
-        with double_precision():
-            self.states = np.array(jax.jit(lambda states: jax.lax.map(wider, states))(self.states))
-
 
 def _processors() -> int:
     """Batches are of different series, so as many can run at once; one compiled program uses one processor."""
@@ -119,12 +102,13 @@ class _Pass:
     """Rows of many series on their way through the learners.
 
     Of each segment the rows that were kept come first, so its blocks begin with the oldest that waits to be learnt.
-    With a delay d, block i − d is learnt after block i was predicted.
+    With a delay d, block i − d is learnt after block i was predicted. A class for which a series has no room gets it
+    where `Learner` makes it: after the first row of that class or, with a delay, when the row is to be learnt.
     """
 
     def __init__(self, learners: SeriesLearners, rows: Rows, segments: Segments, learns: bool):
         self.learners, self.segments, self.learns = learners, segments, learns
-        self.batch, self.spec = batch_of(learners.spec), learners.spec
+        self.spec = learners.spec
         kept = learners.kept[segments.slots]
         self.joined: Joined = join(segments, kept)
         is_kept = np.arange(learners.pending.target.shape[1]) < kept[:, None]
@@ -137,6 +121,10 @@ class _Pass:
         self.at = self.first.copy()
         self.offsets = np.concatenate([[0], np.cumsum(self.blocks - self.first)])
         self.results: Any = None  # a `BlockResult` of all blocks that are predicted
+        # Of each segment, the first row with a class for which there is no room, and how many rows of the next block
+        # were predicted before there was room.
+        self.new_class = self._new_classes(np.arange(len(total)))
+        self.predicted = np.zeros(len(total), np.int64)
 
     def outcome(self, workers: ThreadPoolExecutor) -> SeriesOutcome:
         while len(active := np.flatnonzero(self.at < self.blocks)):
@@ -166,42 +154,91 @@ class _Pass:
 
     def _batches(self, active: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         """Segments in batches, and how many blocks all of a batch can learn: those with most of them together."""
-        at = self.at[active]
-        can = np.where(self._is_early(at), 0, np.minimum(self.full[active] - at, BLOCKS))
-        order = np.argsort(-can, kind="stable")
-        learning = int(np.sum(can > 0))
-        for part in (order[:learning], order[learning:]):
-            for start in range(0, len(part), LANES):
-                lanes = part[start : start + LANES]
-                yield active[lanes], int(can[lanes[-1]])
+        outputs = self.learners.states.outputs[self.segments.slots[active]]
+        for count in np.unique(outputs):
+            alike = active[outputs == count]
+            at = self.at[alike]
+            without_new_class = self.new_class[alike] // self.spec.rows - (at - self.spec.delay)
+            can = np.minimum(np.minimum(self.full[alike] - at, BLOCKS), without_new_class)
+            can = np.where(self._is_early(at), 0, can)
+            order = np.argsort(-can, kind="stable")
+            learning = int(np.sum(can > 0))
+            for part in (order[:learning], order[learning:]):
+                for start in range(0, len(part), LANES):
+                    lanes = part[start : start + LANES]
+                    yield alike[lanes], int(can[lanes[-1]])
 
     def _run(self, lanes: np.ndarray, learn: int) -> None:
-        """One call of the compiled program, for at most `LANES` segments."""
-        spec, at, slots = self.spec, self.at[lanes], self.segments.slots[lanes]
-        is_waiting = self._is_early(at)
+        """One call of the compiled program, for at most `LANES` segments that have as many outputs."""
+        spec, at, slots, states = self.spec, self.at[lanes], self.segments.slots[lanes], self.learners.states
+        outputs = int(states.outputs[slots[0]])
+        is_waiting, is_new = self._is_early(at), self._has_new_class(lanes, at)
         count = min(learn + (BLOCKS if is_waiting.any() else 1), BLOCKS)
         early = np.minimum(spec.delay - at, count) if self.learns else count
-        valid = np.minimum(np.where(is_waiting, early, count), self.blocks[lanes] - at)
+        valid = np.minimum(np.where(is_waiting, early, np.where(is_new, 1, count)), self.blocks[lanes] - at)
         keep = np.zeros(LANES, np.int32)  # with a delay: predictions of full blocks are kept until these are learnt
         if self.learns:
             keep[: len(lanes)] = np.where(is_waiting, np.clip(self.full[lanes] - at, 0, valid), learn)
-        states = self.batch.packing.gathered(self.learners.states, slots, LANES)
         late = self._gather(lanes, at - spec.delay) if spec.delay else None
-        states, result = self.batch.advance(states, self._gather(lanes, at), late, count, learn, keep)
+        batch = batch_of(states.spec_of(outputs))
+        advanced, result = batch.advance(states.of(slots, outputs), self._gather(lanes, at), late, count, learn, keep)
         if keep.any():
-            self.learners.states[slots] = states[: len(lanes)]
-        is_valid = np.arange(BLOCKS) < valid[:, None]
-        places = ((self.offsets[lanes] + at - self.first[lanes])[:, None] + np.arange(BLOCKS))[is_valid]
+            states.put(slots, advanced)
+        self._write(lanes, at, valid, result)
+        # A block that is full and not yet learnt is predicted again, with the same result.
+        is_last = (at + learn >= self.full[lanes]) & ~self._has_new_class(lanes, at + learn)
+        self.at[lanes] = np.where(is_new, at, np.where(is_waiting | is_last, at + valid, at + learn))
+        self.predicted[lanes] = 0
+        if is_new.any():
+            self._make_room_for_classes(lanes[is_new])
+
+    def _write(self, lanes: np.ndarray, at: np.ndarray, valid: np.ndarray, result: Any) -> None:
+        """Results of the first `valid` blocks of each lane, but for the rows that were predicted before."""
+        if self.spec.is_classification:  # with as many scores for all series
+            more = self.learners.states.classes - result.scores.shape[-1]
+            result = result._replace(scores=np.pad(result.scores, ((0, 0), (0, 0), (0, 0), (0, more))))
         if self.results is None:
             room = int(self.offsets[-1])
             self.results = result._replace(
                 **{k: np.zeros((room, *leaf.shape[2:]), leaf.dtype) for k, leaf in result._asdict().items()}
             )
+        is_valid = np.arange(BLOCKS) < valid[:, None]
+        first = self.offsets[lanes] + at - self.first[lanes]
+        places = (first[:, None] + np.arange(BLOCKS))[is_valid]
+        lane, row = np.nonzero(np.arange(self.spec.rows) < self.predicted[lanes, None])
+        predictions, scores = self.results.predictions[first[lane], :, row], self.results.scores[first[lane], row]
         for leaf, new in zip(self.results, result, strict=True):
             leaf[places] = new[: len(lanes)][is_valid]
-        # A block that is full and not yet learnt is predicted again, with the same result.
-        is_last = at + learn >= self.full[lanes]
-        self.at[lanes] = np.where(is_waiting | is_last, at + valid, at + learn)
+        self.results.predictions[first[lane], :, row], self.results.scores[first[lane], row] = predictions, scores
+
+    def _make_room_for_classes(self, lanes: np.ndarray) -> None:
+        """Room for the classes that the next block to learn has, one after the other without a delay."""
+        block, delay = self.spec.rows, self.spec.delay
+        starts = self.joined.starts[lanes]
+        if delay:
+            places = (starts + (self.at[lanes] - delay) * block)[:, None] + np.arange(block)
+            index = np.nanmax(self.rows.target[places], axis=1)
+            self.predicted[lanes] = block
+        else:
+            index = self.rows.target[starts + self.new_class[lanes]]
+            self.predicted[lanes] = self.new_class[lanes] + 1 - self.at[lanes] * block
+        self.learners.states.widen(self.segments.slots[lanes], index.astype(np.int64) + 1)
+        self.new_class[lanes] = self._new_classes(lanes)
+
+    def _new_classes(self, lanes: np.ndarray) -> np.ndarray:
+        """Of each of these segments, the first row with a class for which there is no room."""
+        found = np.full(len(lanes), NEVER)
+        if self.learns and self.spec.is_classification:
+            outputs, starts = self.learners.states.outputs[self.segments.slots[lanes]], self.joined.starts
+            for place, (lane, count) in enumerate(zip(lanes, outputs, strict=True)):
+                is_new = self.rows.target[starts[lane] : starts[lane + 1]] > count
+                found[place] = np.argmax(is_new) if is_new.any() else NEVER
+        return found
+
+    def _has_new_class(self, lanes: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Whether there is no room for a class of the block that is learnt after block `at`, if there is one."""
+        is_learnt = ~self._is_early(at) & ((at < self.full[lanes]) | (self.spec.delay == 0))
+        return is_learnt & (self.new_class[lanes] // self.spec.rows == at - self.spec.delay)
 
     def _is_early(self, at: np.ndarray) -> np.ndarray:
         """Where nothing can be learnt after block `at`, so that several blocks can be predicted at once."""

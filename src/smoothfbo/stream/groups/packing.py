@@ -24,11 +24,13 @@ class Packing:
 
     def with_room(self, states: np.ndarray, series: int) -> np.ndarray:
         """The same states and new ones, for at least so many series; room doubles, so that it is rarely made."""
-        more = max(series - len(states), len(states))
-        return np.concatenate([states, np.broadcast_to(self.initial, (more, len(self.initial)))])
+        fresh = np.zeros((max(series - len(states), len(states)), states.shape[1]))
+        fresh[:, : len(self.initial)] = self.initial
+        return np.concatenate([states, fresh])
 
     def gathered(self, states: np.ndarray, slots: np.ndarray, lanes: int) -> np.ndarray:
-        """The states of these slots; the lanes that are left are new ones."""
-        chosen = np.empty((lanes, len(self.initial)))
-        chosen[: len(slots)], chosen[len(slots) :] = states[slots], self.initial
+        """The states of these slots, whose rows may have room for more; the lanes that are left are new ones."""
+        length = len(self.initial)
+        chosen = np.empty((lanes, length))
+        chosen[: len(slots)], chosen[len(slots) :] = states[slots, :length], self.initial
         return chosen

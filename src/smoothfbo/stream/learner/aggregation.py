@@ -88,16 +88,16 @@ def aggregate(
     goals = jnp.where(known[:, None] > 0, targets, 0)
     finite = jnp.all(jnp.isfinite(experts), axis=2)
     experts = jnp.where(finite[:, :, None], experts, 0)
-    first, said, weights = _mix(state.first, experts, finite, goals, known, VERY_LARGE_ERROR)
+    first, predicted, weights = _mix(state.first, experts, finite, goals, known, VERY_LARGE_ERROR)
     recent, by_recent = follow(state.recent, experts, finite, goals, known)
-    base, candidates, stack = said[0], jnp.concatenate([said, by_recent]), state.stack
+    base, candidates, stack = predicted[0], jnp.concatenate([predicted, by_recent]), state.stack
     if stack is not None:
         # An expert without a prediction says what the Bernstein rule says: it changes nothing.
         differences = jnp.where(finite, experts[:, :, 0] - base[None, :, 0], 0)
         stack, beyond = stacked(stack, differences.T, goals - base, known * weights, state.first.shared.scale)
         candidates = jnp.concatenate([candidates, base[None] + beyond[:, :, None]])
-    second, said, _ = _mix(state.second, candidates, jnp.ones(candidates.shape[:2], bool), goals, known, jnp.inf)
-    return Aggregate(first, recent, stack, second), jnp.mean(said, axis=0)
+    second, predicted, _ = _mix(state.second, candidates, jnp.ones(candidates.shape[:2], bool), goals, known, jnp.inf)
+    return Aggregate(first, recent, stack, second), jnp.mean(predicted, axis=0)
 
 
 def trust(state: Aggregate, expert: int) -> Aggregate:
@@ -172,11 +172,11 @@ def _mix(
         after = optax.tree.where(is_known > 0, after, before)
         return after, (p, _part(errors[0], LARGE_ERROR**2 * scale))
 
-    after, (said, weights) = jax.lax.scan(row, weighing(state), (inputs, goals, known))
+    after, (predicted, weights) = jax.lax.scan(row, weighing(state), (inputs, goals, known))
     bernstein, polynomial = (jax.tree.map(lambda both, rule=rule: both[rule], after.regrets) for rule in range(2))
     return (
         Rules(bernstein, polynomial, Shared(jnp.log(after.shares), after.scale, after.rows)),
-        jnp.swapaxes(said, 0, 1),
+        jnp.swapaxes(predicted, 0, 1),
         weights,
     )
 
@@ -188,13 +188,13 @@ def weighing(state: Rules) -> Weighing:
     return Weighing(regrets, _rates(regrets), jnp.exp(logs - jnp.max(logs)), *state.shared[1:])
 
 
-def rounding(said: Float[Array, "*rows columns"], goals: Float[Array, "*rows columns"]) -> Float[Array, "*rows"]:
+def rounding(predicted: Float[Array, "*rows columns"], goals: Float[Array, "*rows columns"]) -> Float[Array, "*rows"]:
     """The largest r_k that rounding makes of experts that agree: ε Σ |p − y|(|p| + |y|), over the columns.
 
     The rules, free of all scales, would take it for a regret. The size of p matters: far from zero, where errors are
     small beside it, all that p − x_k has is rounding.
     """
-    return ROUNDING * jnp.sum(jnp.abs(said - goals) * (jnp.abs(said) + jnp.abs(goals)), axis=-1)
+    return ROUNDING * jnp.sum(jnp.abs(predicted - goals) * (jnp.abs(predicted) + jnp.abs(goals)), axis=-1)
 
 
 def _weights(state: Weighing) -> Float[Array, "4 experts"]:

@@ -80,17 +80,17 @@ def calibrate_all(
     known: Float[Array, " rows"],
     seen: Bool[Array, " classes"],
 ) -> Calibrations:
-    """A step of every calibration, and the losses of what they had said."""
+    """A step of every calibration, and the losses of what they had predicted."""
     counts = known * (truth @ seen.astype(truth.dtype)) > 0
     right = jnp.sum(truth * _of_each(calibrations, outputs, seen), axis=2)
     logs = jnp.where(counts & (right > 0), jnp.log(jnp.where(right > 0, right, 1)), 0)
     losses = RETENTION_OF_LOSSES * calibrations.losses - jnp.sum(logs, axis=1)
-    each = jax.vmap(lambda one, said: calibrate(one, said, truth, known, seen))(calibrations.each, outputs)
+    each = jax.vmap(lambda one, output: calibrate(one, output, truth, known, seen))(calibrations.each, outputs)
     return Calibrations(each, losses - jnp.min(losses))
 
 
 def _of_each(calibrations: Calibrations, outputs: Array, seen: Array) -> Float[Array, "predictors rows classes"]:
-    return jax.vmap(lambda one, said: probabilities(one, said, seen))(calibrations.each, outputs)
+    return jax.vmap(lambda one, output: probabilities(one, output, seen))(calibrations.each, outputs)
 
 
 def probabilities(

@@ -20,7 +20,7 @@ levels at once: θ itself may cross, and the step uses the edges that were given
 "Calibrated multi-level quantile forecasting").
 
 With a horizon H the residual of row t − H is the newest one that row t may use. Then s_j is the scale at the time of
-the row's prediction, so that experts are evaluated by what they said H rows ahead.
+the row's prediction, so that experts are evaluated by what they predicted H rows ahead.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The mixture where targets are known H rows late: what is judged is what was said at the time.
+"""The mixture where targets are known H rows late: what is judged is what was predicted at the time.
 
-Rows of a block are mixed by the weights of that moment. What the experts said, and what the rules of `aggregation` made
-of it, is kept (see `waiting`), and when the targets are known, the rules learn from the losses that were really made
+Rows of a block are mixed by the weights of that moment. What the experts predicted, and what the rules of `aggregation`
+made of it, is kept (see `waiting`). When the targets are known, the rules learn from the losses that were really made
 (see `late_rules`). To mix the kept experts again by the weights of now would not do: errors H rows ahead change slowly,
 and a rule that knows the error of the row before seems far better than it was H rows ahead.
 
@@ -23,7 +23,7 @@ from smoothfbo.stream.learner.stacking import MEMORIES, Stack, stacked
 
 
 class LateMixture(NamedTuple):
-    """What was said of the rows of a block: by the mixtures of the experts, and by the rules that mix these again."""
+    """What was predicted of the rows of a block: by mixtures of the experts, and by the rules that mix these again."""
 
     candidates: Float[Array, "*slots candidates rows columns"]
     rules: Float[Array, "*slots rules rows columns"]
@@ -38,13 +38,13 @@ def mix_late(
 ) -> LateMixture:
     """Mix the rows of a block by the weights of now; a prediction that is not finite has no weight in its row."""
     experts, finite = _finite(experts)
-    said = mix_by_rules(state.first, experts, finite, prior)
-    candidates = jnp.concatenate([said, _follow(state.recent, experts, finite, prior)])
+    predicted = mix_by_rules(state.first, experts, finite, prior)
+    candidates = jnp.concatenate([predicted, _follow(state.recent, experts, finite, prior)])
     if state.stack is not None:
         nothing = jnp.zeros(experts.shape[1])
-        differences = _differences(experts, finite, said[0])
+        differences = _differences(experts, finite, predicted[0])
         _, beyond = stacked(state.stack, differences, nothing[:, None], nothing, state.first.shared.scale)
-        candidates = jnp.concatenate([candidates, said[:1] + beyond[:, :, None]])
+        candidates = jnp.concatenate([candidates, predicted[:1] + beyond[:, :, None]])
     everywhere, equal = jnp.ones(candidates.shape[:2], bool), jnp.ones(len(candidates)) / len(candidates)
     return LateMixture(candidates, mix_by_rules(state.second, candidates, everywhere, equal))
 
@@ -58,17 +58,17 @@ def learn_from_late_block(
     part: float,
     prior: Float[Array, " experts"],
 ) -> Aggregate:
-    """The state after a block of which all this was said; its known rows count for `part` of a row, c."""
+    """The state after a block of which all this was predicted; its known rows count for `part` of a row, c."""
     experts, finite = _finite(experts)
     candidates = advice.candidates
-    said = candidates[: len(Rules._fields)]
+    predicted = candidates[: len(Rules._fields)]
     block = Block(jnp.where(known[:, None] > 0, targets, 0), known > 0, part)
-    first = learn_rules(state.first, said, experts, finite, block, prior, VERY_LARGE_ERROR)
+    first = learn_rules(state.first, predicted, experts, finite, block, prior, VERY_LARGE_ERROR)
     recent, stack = _remember(state.recent, experts, finite, block), state.stack
     if stack is not None:
-        errors = block.goals - said[0]
+        errors = block.goals - predicted[0]
         weights = block.counts * huber_weights(jnp.sum(errors**2, axis=1), LARGE_ERROR, state.first.shared)
-        stack = _restack(stack, _differences(experts, finite, said[0]), errors[:, 0], weights, block.number)
+        stack = _restack(stack, _differences(experts, finite, predicted[0]), errors[:, 0], weights, block.number)
     second = learn_rules(state.second, advice.rules, candidates, *_equal(candidates, block), jnp.inf)
     return Aggregate(first, recent, stack, second)
 
@@ -81,7 +81,7 @@ def trust_late(
     known: Float[Array, " rows"],
     prior: Float[Array, " experts"],
 ) -> Aggregate:
-    """`trust` where targets are known late: what was said H rows ago says nothing of the experts as they are now.
+    """`trust` where targets are known late: what was predicted H rows ago says nothing of the experts as they are now.
 
     So the newest block whose targets are known judges what they say of it now, and counts in full: first the experts;
     then, with the weights that follow, the mixtures of them, which begin again. Both s² stay, as errors H rows ahead

@@ -1,6 +1,6 @@
 """The three rules of `aggregation`, learning from whole blocks whose targets are known late.
 
-x_k is what expert k had said, p what the rule itself had said, y the target; a known row counts for c of a row. With
+x_k is what expert k predicted, p what the rule itself predicted, y the target; a known row counts for c of a row. With
 N = c·(known rows), u the weight of a large error (Huber), r_k = 2u(p − y)·(p − x_k) and the prior π:
 
 - *Bernstein*:  R_k ← ρ^N R_k + cΣ(r_k − η_k r_k²),  w_k ∝ π_k η_k exp(η_k R_k),  η_k = min(1/max|r_k|, √(log K / V_k)),
@@ -72,27 +72,27 @@ def mix_by_rules(
 
 def learn_rules(
     rules: Rules,
-    said: Float[Array, "rules rows columns"],
+    predicted: Float[Array, "rules rows columns"],
     experts: Float[Array, "experts rows columns"],
     finite: Bool[Array, "experts rows"],
     block: Block,
     prior: Float[Array, " experts"],
     large: float,
 ) -> Rules:
-    """The rules after a block of which they had said `said`; errors above `large` · s weigh less."""
+    """The rules after a block of which they `predicted` this; errors above `large` · s weigh less."""
     goals, is_known, shared = block.goals, block.is_known, rules.shared
     rows = jnp.sum(is_known, dtype=jnp.int32)
-    errors = jnp.where(is_known, jnp.sum((said - goals) ** 2, axis=2), 0)
+    errors = jnp.where(is_known, jnp.sum((predicted - goals) ** 2, axis=2), 0)
     weights = jax.vmap(lambda error: huber_weights(error, large, shared))(errors[:2])
-    regrets = jnp.einsum("wrc,wkrc->wkr", 2 * (said - goals)[:2], said[:2, None] - experts) * weights[:, None]
-    does_count = finite & is_known & (jnp.abs(regrets) > rounding(said[:2], goals)[:, None])
+    regrets = jnp.einsum("wrc,wkrc->wkr", 2 * (predicted - goals)[:2], predicted[:2, None] - experts) * weights[:, None]
+    does_count = finite & is_known & (jnp.abs(regrets) > rounding(predicted[:2], goals)[:, None])
     by_bernstein, by_polynomial = jnp.where(does_count, regrets, 0)
     bernstein = _add(rules.bernstein, by_bernstein, jnp.abs(by_bernstein), block)
     cautious = block.part * jnp.sum(by_bernstein**2, axis=1)
     after = Rules(
         bernstein._replace(sums=bernstein.sums - _rate(bernstein) * cautious),
         _add(rules.polynomial, by_polynomial, by_polynomial**2, block),
-        _add_shared(shared, said[2], experts, finite, block, prior),
+        _add_shared(shared, predicted[2], experts, finite, block, prior),
     )
     return optax.tree.where(rows > 0, after, rules)
 
@@ -106,16 +106,16 @@ def _add(state: Regrets, regrets: Float[Array, "experts rows"], size: Array, blo
     )
 
 
-def _add_shared(state: Shared, said: Array, experts: Array, finite: Array, block: Block, prior: Array) -> Shared:
+def _add_shared(state: Shared, predicted: Array, experts: Array, finite: Array, block: Block, prior: Array) -> Shared:
     """s² is a mean of the rule's own losses: of all of them, then of the last `SCALE_ROWS`."""
     number = jnp.sum(block.is_known, dtype=jnp.int32)
     rows = state.rows + number
-    own = jnp.sum(jnp.where(block.is_known, jnp.sum((said - block.goals) ** 2, axis=1), 0))
+    own = jnp.sum(jnp.where(block.is_known, jnp.sum((predicted - block.goals) ** 2, axis=1), 0))
     mean = own / jnp.maximum(number, 1).astype(own.dtype)
     share = jnp.maximum(block.number / SCALE_ROWS, number.astype(own.dtype) / jnp.maximum(rows, 1).astype(own.dtype))
     scale = state.scale + jnp.minimum(share, 1) * (mean - state.scale)
     scale = jnp.maximum(scale, jnp.finfo(own.dtype).tiny)
-    losses = jnp.sum((jnp.where(finite[:, :, None], experts, said) - block.goals) ** 2, axis=2)
+    losses = jnp.sum((jnp.where(finite[:, :, None], experts, predicted) - block.goals) ** 2, axis=2)
     losses = jnp.minimum(losses / scale, LARGEST_LOSS) @ block.counts
     return Shared(jnp.log(_share(state, prior, 1 - (1 - SHARE) ** block.number)) - losses / 2, scale, rows)
 

@@ -1,6 +1,5 @@
 """The learner seen from outside: rows go in, in any portions; predictions come out; blocks are learnt when full."""
 
-import dataclasses
 import functools
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +12,8 @@ from smoothfbo.stream.learner.intervals import EDGES, Intervals, add_rows, empty
 from smoothfbo.stream.learner.outcome import Outcome, Piece, Processed, outcome_of
 from smoothfbo.stream.learner.precision import double_precision
 from smoothfbo.stream.learner.rounds import Rounds
-from smoothfbo.stream.learner.single import Beginning, SingleRows, applies_to
+from smoothfbo.stream.learner.single import SingleRows, applies_to
+from smoothfbo.stream.learner.single_start import Beginning
 from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.learner.state import LearnerState, with_more_outputs
 from smoothfbo.stream.rows import Rows, cut, join, padded
@@ -170,14 +170,9 @@ class Learner:
                 # Does the next block to learn have a class that was not seen before?
                 if count or (delay and not full):
                     pieces.append(self._call(piece, oldest, full, full, weight))
-                elif delay:
-                    pieces.append(self._call(piece, keep=1))
-                    self._make_room(int(np.nanmax(oldest.target[:block])) + 1)
-                    self._call(piece, oldest, 1, 0)
                 else:
-                    pieces.append(self._call_with_new_classes(piece, weight))
-                    if full:
-                        self._call(piece, oldest, 1, 0, weight)
+                    predicted = self._call_with_new_classes(piece, oldest, weight)
+                    pieces.append(predicted.until(block, self._call(piece, oldest, full, full, weight)))
                 count = max(count, 1)
             at += count
         learnt = max(total // block - delay, 0)
@@ -229,15 +224,12 @@ class Learner:
         return int(new[0]) // self.spec.rows if len(new) else BLOCKS_PER_CALL
 
     def _make_room(self, classes: int) -> None:
-        """Twice as many outputs until all classes have one; what was learnt stays."""
-        outputs = self.spec.outputs
-        while outputs < classes - 1:
-            outputs = 2 * outputs + 1
-        if outputs == self.spec.outputs:
-            return
-        self.spec = dataclasses.replace(self.spec, outputs=outputs)
-        with double_precision():
-            self.state = with_more_outputs(self.state, _rounds(self.spec).init())
+        """Outputs for so many classes; what was learnt stays."""
+        spec = self.spec.with_classes(classes)
+        if spec is not self.spec:
+            self.spec = spec
+            with double_precision():
+                self.state = with_more_outputs(self.state, _rounds(spec).init())
 
     def _weights(self, rows: Rows, weight: np.ndarray | None) -> np.ndarray | None:
         """The weights of the rows that wait and of these; None as long as no row had one."""
@@ -258,7 +250,7 @@ class Learner:
     ) -> Piece:
         """One call of the compiled program: predict `rows`, learn from the first `learn` blocks of `oldest`.
 
-        With a delay, what is said of the first `keep` blocks is kept until they are learnt. `weight` is that of the
+        With a delay, predictions of the first `keep` blocks are kept until they are learnt. `weight` is that of the
         rows, and may go on.
         """
         count = len(rows.target)
@@ -272,9 +264,15 @@ class Learner:
             self.state, result = _rounds(self.spec).advance(self.state, blocks, late, *number, weights)
             return Piece(result, count)
 
-    def _call_with_new_classes(self, rows: Rows, weight: np.ndarray | None) -> Piece:
-        """Predict the rows of a block: those up to a class that has no room without it, the others with room for it."""
+    def _call_with_new_classes(self, rows: Rows, oldest: Rows, weight: np.ndarray | None) -> Piece:
+        """Predict the rows of a block: those up to a class that has no room without it, the others with room for it.
+
+        With a delay all of them without it: then the classes are those of the first block of `oldest`.
+        """
         piece = self._call(rows, weight=weight)
+        if self.spec.delay:
+            self._make_room(int(np.nanmax(oldest.target[: self.spec.rows])) + 1)
+            return piece
         while len(new := np.flatnonzero(rows.target > self.spec.outputs)):
             self._make_room(int(rows.target[new[0]]) + 1)
             piece = piece.until(int(new[0]) + 1, self._call(rows, weight=weight))

@@ -42,9 +42,9 @@ class Recommended(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """The classes that are said, those of every classifier, the probabilities, and the mistakes after the block."""
+    """The predicted classes, those of every classifier, the probabilities, and the mistakes after the block."""
 
-    said: Float[Array, " rows"]
+    predicted: Float[Array, " rows"]
     classes: Float[Array, "classifiers rows"]
     probabilities: Float[Array, "rows classes"]
     mistakes: Float[Array, " classifiers"]
@@ -73,11 +73,11 @@ class Mixture:
         return trust(weights, self._since)
 
     def is_surprised(
-        self, state: LearnerState, block: Rows, said: BlockPrediction, counts: Float[Array, " rows"]
+        self, state: LearnerState, block: Rows, prediction: BlockPrediction, counts: Float[Array, " rows"]
     ) -> Bool[Array, ""]:
         """Whether the mixture has done worse with a block that is known late than it does otherwise."""
-        assert said.advice is not None
-        losses = jnp.sum((said.advice.mixed - self._goal(state, block)) ** 2, axis=1)
+        assert prediction.advice is not None
+        losses = jnp.sum((prediction.advice.mixed - self._goal(state, block)) ** 2, axis=1)
         return losses @ counts > WORSE * state.aggregate.first.shared.scale * jnp.sum(counts)
 
     def trust_late(
@@ -123,22 +123,22 @@ class Mixture:
         return Recommended(jnp.stack(parts), after, advice)
 
     def judge(
-        self, state: LearnerState, block: Rows, said: BlockPrediction, counts: Float[Array, " rows"]
+        self, state: LearnerState, block: Rows, prediction: BlockPrediction, counts: Float[Array, " rows"]
     ) -> tuple[Aggregate, Float[Array, " classifiers"] | None]:
-        """Weights and mistakes after a block that is known late, and of which this was said."""
-        assert said.advice is not None
-        experts, mistakes = self._in_first_units(state, said.experts), None
+        """Weights and mistakes after a block that is known late, and of which this was predicted."""
+        assert prediction.advice is not None
+        experts, mistakes = self._in_first_units(state, prediction.experts), None
         after = learn_from_late_block(
             state.aggregate,
             experts,
-            said.advice,
+            prediction.advice,
             self._goal(state, block),
             counts,
             self._part,
             jnp.asarray(self._prior),
         )
-        if state.mistakes is not None and said.classes is not None:
-            mistakes = count_mistakes(state.mistakes, said.classes, block.target, self._part * counts)
+        if state.mistakes is not None and prediction.classes is not None:
+            mistakes = count_mistakes(state.mistakes, prediction.classes, block.target, self._part * counts)
         return after, mistakes
 
     def without_lost(self, state: LearnerState, block: Rows, experts: Array) -> Float[Array, "experts rows outputs"]:
@@ -172,16 +172,18 @@ class Mixture:
         scores = self._probabilities(state, outputs)
         both = jnp.stack([classes_of(outputs[0]), jnp.argmax(scores, axis=1).astype(scores.dtype)])
         classifiers = jnp.concatenate([classes, both])
-        mistakes, said, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
-        return Vote(said, classifiers, scores, mistakes)
+        mistakes, predicted, scores = vote(state.mistakes, classifiers, scores, block.target, counts)
+        return Vote(predicted, classifiers, scores, mistakes)
 
-    def calibrate(self, state: LearnerState, said: BlockPrediction, target: Array, mask: Array) -> Calibrations | None:
+    def calibrate(
+        self, state: LearnerState, prediction: BlockPrediction, target: Array, mask: Array
+    ) -> Calibrations | None:
         """The probabilities, after a block that was predicted."""
-        if state.calibration is None or said.outputs is None:
+        if state.calibration is None or prediction.outputs is None:
             return None
         # Before the first block was learnt nothing was predicted.
-        mask = jnp.where(said.begun, mask, 0)
-        return calibrate_all(state.calibration, said.outputs, with_first(target), mask, self._seen(state))
+        mask = jnp.where(prediction.begun, mask, 0)
+        return calibrate_all(state.calibration, prediction.outputs, with_first(target), mask, self._seen(state))
 
     def _probabilities(
         self, state: LearnerState, outputs: Float[Array, "predictors rows outputs"]

@@ -104,13 +104,13 @@ class Panel:
         self,
         state: LearnerState,
         block: Rows,
-        said: Float[Array, "experts rows outputs"],
+        predicted: Float[Array, "experts rows outputs"],
         counts: Float[Array, " rows"],
         is_outdated: Bool[Array, ""],
     ) -> tuple[Since, Expanded]:
-        """What a block that is known late says of what the experts had said of it; nothing of changes, if that is
+        """What a block that is known late says of what the experts had predicted of it; nothing of changes, if that is
         outdated."""
-        fits = self._fits(said)
+        fits = self._fits(predicted)
         mean, spread = self.views.units_of_target(state)
         target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
         judged = jnp.where(is_outdated, 0, counts)

@@ -43,7 +43,7 @@ def follow(
     """
     errors = jnp.where(finite, jnp.minimum(jnp.sum((experts - targets) ** 2, axis=2), LARGEST), 0)
     errors = jnp.where(finite, errors, jnp.max(errors, axis=0))
-    said, losses, rows = [], [], []
+    predicted, losses, rows = [], [], []
     for index, retention in enumerate(RETENTIONS):
         sums = running_sums(state.losses[index], errors, known, retention)
         counts = running_sums(state.rows[index : index + 1], jnp.ones_like(errors[:1]), known, retention)[0]
@@ -51,7 +51,7 @@ def follow(
         leader = jnp.min(here, axis=0)
         scale = jnp.maximum(leader / jnp.maximum(counts[:-1], 1), ROUNDING)
         weights = jax.nn.softmax(-(here - leader) / scale, axis=0)
-        said.append(jnp.einsum("kr,krc->rc", weights, experts))
+        predicted.append(jnp.einsum("kr,krc->rc", weights, experts))
         losses.append(sums[:, -1])
         rows.append(counts[-1])
-    return Recent(jnp.stack(losses), jnp.stack(rows)), jnp.stack(said)
+    return Recent(jnp.stack(losses), jnp.stack(rows)), jnp.stack(predicted)

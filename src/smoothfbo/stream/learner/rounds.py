@@ -34,7 +34,7 @@ class Layers(NamedTuple):
 class PredictedBlock(NamedTuple):
     """What was predicted for a block, and what its targets make of the layers that learn row by row."""
 
-    said: BlockPrediction
+    prediction: BlockPrediction
     after: Layers
     result: BlockResult
 
@@ -43,8 +43,8 @@ class Rounds:
     """Two functions of a specification, each one compiled program: `init` and `advance`.
 
     Fits learn block by block (`Blocks`). On top of them experts say what they think of each row (`Panel`), and their
-    opinions are mixed (`Mixture`); these two also learn row by row. With a delay they learn from what was said at the
-    time, which waits in the state until its targets are known.
+    opinions are mixed (`Mixture`); these two also learn row by row. With a delay they learn from predictions of
+    that time, which wait in the state until the targets are known.
     """
 
     def __init__(self, spec: Specification):
@@ -67,8 +67,8 @@ class Rounds:
         if not self.spec.delay:
             return state
         block = Rows(jnp.zeros((self.spec.rows, self.spec.features)), *jnp.zeros((2, self.spec.rows)))
-        said = jax.eval_shape(lambda: self._predict(state, block).said)
-        return state._replace(waiting=empty_waiting(said, self.spec.delay))
+        prediction = jax.eval_shape(lambda: self._predict(state, block).prediction)
+        return state._replace(waiting=empty_waiting(prediction, self.spec.delay))
 
     def _begin_again(self) -> tuple[Expanded, Aggregate]:
         return self.panel.no_random_features(), self.mixture.no_weights()
@@ -85,7 +85,7 @@ class Rounds:
     ) -> tuple[LearnerState, BlockResult]:
         """Predict the first `count` blocks one after the other; after each, learn from one, `learn` times.
 
-        `late` are the blocks that are learnt, and `keep` says of how many blocks what is said now is kept until then;
+        `late` are the blocks that are learnt, and `keep` says of how many blocks the predictions are kept until then;
         None if they are those that are predicted, whose rows may then have `weights`. There is room for more; how many
         are used is traced, so one program serves long files and single rows, and gives the same bits for both.
         """
@@ -101,7 +101,7 @@ class Rounds:
 
             def learn_one() -> tuple[LearnerState, Bool[Array, ""], Int[Array, ""] | None]:
                 if late is None or waiting is None:
-                    return *self._learn(state, block, predicted.said, predicted.after, weight), None
+                    return *self._learn(state, block, predicted.prediction, predicted.after, weight), None
                 return self._learn_late(
                     state, _block(late, index), prediction_of(waiting, state.memory.blocks), waiting.outdated
                 )
@@ -110,7 +110,7 @@ class Rounds:
                 index < learn, learn_one, lambda: (state, jnp.asarray(True), outdated)
             )
             if waiting is not None:  # after learning: its place is that of the block that was learnt
-                waiting = put(waiting._replace(outdated=outdated), predicted.said, index < keep)
+                waiting = put(waiting._replace(outdated=outdated), predicted.prediction, index < keep)
                 state = state._replace(waiting=waiting)
             result = predicted.result._replace(finite=finite)
             results = jax.tree.map(
@@ -144,12 +144,12 @@ class Rounds:
         if spec.is_classification:
             voted = self.mixture.vote_on(state, block, experts, mixed.outputs, counts)
             scores, outputs, classes, mistakes = voted.probabilities, mixed.outputs, voted.classes, voted.mistakes
-            predictions = jnp.concatenate([voted.said[None], classes[:shown], classes_of(others)])
+            predictions = jnp.concatenate([voted.predicted[None], classes[:shown], classes_of(others)])
             predictions = jnp.where(begun, predictions, jnp.where(jnp.isnan(block.previous), 0, block.previous))
         else:
             scores, outputs, classes, mistakes = mixed.outputs[0], None, None, None
             predictions = jnp.concatenate([scores[None], experts[:shown], others])[:, :, 0]
-        # Before the first target nothing can be said.
+        # Before the first target nothing can be predicted.
         nothing = jnp.isnan(block.previous) & ~begun
         result = BlockResult(
             predictions=jnp.where(nothing, jnp.nan, predictions),
@@ -159,8 +159,8 @@ class Rounds:
             finite=jnp.asarray(True),
         )
         with_part = self.mixture.without_lost(state, block, experts)
-        said = BlockPrediction(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
-        return PredictedBlock(said, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
+        prediction = BlockPrediction(lanes, state.memory.decayed, with_part, mixed.advice, outputs, classes, begun)
+        return PredictedBlock(prediction, Layers(opinions.since, opinions.random, mixed.aggregate, mistakes), result)
 
     def _counts(self, state: LearnerState, block: Rows, is_evaluated: Bool[Array, ""]) -> Float[Array, " rows"]:
         """Which rows may be learnt from."""
@@ -168,13 +168,13 @@ class Rounds:
         return (counts & is_evaluated).astype(block.target.dtype)
 
     def _learn_late(
-        self, state: LearnerState, block: Rows, said: BlockPrediction, outdated: Int[Array, ""]
+        self, state: LearnerState, block: Rows, prediction: BlockPrediction, outdated: Int[Array, ""]
     ) -> tuple[LearnerState, Bool[Array, ""], Int[Array, ""]]:
-        """Learn a block that waited, by what was said of it when it was predicted, unless that is `outdated`."""
-        counts, is_outdated = self._counts(state, block, said.begun), outdated > 0
-        since, random = self.panel.judge(state, block, said.experts, counts, is_outdated)
-        said = said._replace(begun=said.begun & ~is_outdated)
-        weights, mistakes = self.mixture.judge(state, block, said, jnp.where(is_outdated, 0, counts))
+        """Learn a block that waited, by what was predicted of it at the time, unless that is `outdated`."""
+        counts, is_outdated = self._counts(state, block, prediction.begun), outdated > 0
+        since, random = self.panel.judge(state, block, prediction.experts, counts, is_outdated)
+        prediction = prediction._replace(begun=prediction.begun & ~is_outdated)
+        weights, mistakes = self.mixture.judge(state, block, prediction, jnp.where(is_outdated, 0, counts))
 
         def look() -> tuple[Aggregate, Bool[Array, ""]]:
             present = self._present(state, block)
@@ -183,11 +183,11 @@ class Rounds:
             return optax.tree.where(is_other, trusted, weights), is_other
 
         is_possible = has_lasted(state.since, self.spec.constant, self.spec.rows)
-        is_possible &= self.mixture.is_surprised(state, block, said, counts)
+        is_possible &= self.mixture.is_surprised(state, block, prediction, counts)
         weights, is_other = jax.lax.cond(is_possible, look, lambda: (weights, jnp.asarray(False)))
         since = jax.tree.map(lambda leaf: jnp.where(is_other, 0, leaf), since)
         outdated = jnp.where(is_other, self.spec.delay, jnp.maximum(outdated - 1, 0))
-        return *self._learn(state, block, said, Layers(since, random, weights, mistakes)), outdated
+        return *self._learn(state, block, prediction, Layers(since, random, weights, mistakes)), outdated
 
     def _present(self, state: LearnerState, block: Rows) -> Float[Array, "experts rows outputs"]:
         """What all experts, as they are now, say of a block whose targets they do not know."""
@@ -200,11 +200,11 @@ class Rounds:
         self,
         state: LearnerState,
         block: Rows,
-        said: BlockPrediction,
+        prediction: BlockPrediction,
         after: Layers,
         weight: Float[Array, " rows"] | None = None,
     ) -> tuple[LearnerState, Bool[Array, ""]]:
-        learnt = self.blocks.learn(state, block, said.lanes, said.past, weight)
+        learnt = self.blocks.learn(state, block, prediction.lanes, prediction.past, weight)
         weights = after.aggregate
         if not self.spec.delay:  # else see `_learn_late`
             constant = self.spec.constant
@@ -213,7 +213,7 @@ class Rounds:
         moments = jnp.where(learnt.has_moved, 0, after.since.moments) + learnt.gram
         random, aggregate = jax.lax.cond(learnt.has_moved, self._begin_again, lambda: (after.random, weights))
         state = learnt.state._replace(
-            calibration=self.mixture.calibrate(state, said, learnt.target, learnt.mask),
+            calibration=self.mixture.calibrate(state, prediction, learnt.target, learnt.mask),
             mistakes=after.mistakes,
             since=after.since._replace(moments=moments),
             random=random,

@@ -1,6 +1,6 @@
 """What a learner is: all that fixes its shapes and its mathematics. No jax here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smoothfbo.stream.learner.ladder import NEIGHBOURS, PRODUCTS, ladder_names
 from smoothfbo.stream.options import LearnerOptions, default_block
@@ -64,6 +64,13 @@ class Specification(LearnerOptions):
     def kept(self) -> int:
         """Entries of (features, 1, and every target with its last known value): what second moments are kept of."""
         return self.size + self.outputs
+
+    def with_classes(self, classes: int) -> "Specification":
+        """Twice as many outputs until so many classes have one; the same specification if they have."""
+        outputs = self.outputs
+        while outputs < classes - 1:
+            outputs = 2 * outputs + 1
+        return self if outputs == self.outputs else replace(self, outputs=outputs)
 
     @property
     def expert_names(self) -> tuple[str, ...]:

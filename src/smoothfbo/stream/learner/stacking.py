@@ -17,7 +17,7 @@ from smoothfbo.stream.learner.recursive import Fit, fit_to_past, predict_row_by_
 
 MEMORIES = (100, 1000)  # rows
 RIDGES = (0.1, 0.01)  # in units of the mean of the diagonal
-PRIOR = 10.0  # more of it, in units of s²: as if ten rows had said c = 0
+PRIOR = 10.0  # more of it, in units of s²: as if ten rows had given c = 0
 REACH = 0.3  # of the way from the mixture to the outermost experts
 ROUNDING = 1e-20  # mean squares of differences up to here are rounding: the experts have not differed yet
 

@@ -60,13 +60,15 @@ class BlockResult(NamedTuple):
 def with_more_outputs(old: LearnerState, fresh: LearnerState) -> LearnerState:
     """What was learnt, in the shapes of `fresh`. The mixture begins again: what it weighs are other numbers now.
 
-    So what was said of the blocks that wait is not judged; only their fits are.
+    So what was predicted of the blocks that wait is not judged; only their fits are.
     """
     waiting = fresh.waiting
     if waiting is not None and old.waiting is not None:
-        before, said = old.waiting.said, waiting.said
-        said = said._replace(lanes=grow(before.lanes, said.lanes), past=grow(before.past, said.past))
-        waiting = old.waiting._replace(said=said)
+        before, predictions = old.waiting.predictions, waiting.predictions
+        predictions = predictions._replace(
+            lanes=grow(before.lanes, predictions.lanes), past=grow(before.past, predictions.past)
+        )
+        waiting = old.waiting._replace(predictions=predictions)
     parts = (state._replace(aggregate=None, waiting=None) for state in (old, fresh))  # pyright: ignore[reportArgumentType]
     return grow(*parts)._replace(aggregate=fresh.aggregate, waiting=waiting)
 

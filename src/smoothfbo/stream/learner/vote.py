@@ -4,11 +4,11 @@
 
 (weighted majority; Littlestone & Warmuth, Information and Computation 108, 1994: with K classifiers and no forgetting
 the vote alone makes at most (η M* + log K) / log(2/(1 + e^−η)) mistakes). The classifiers are the experts, their
-mixture, and the calibrated probabilities p. What is said is the class with the largest v + p: p decides where the votes
+mixture, and the calibrated probabilities p. Predicted is the class with the largest v + p: p decides where the votes
 are divided. A mixture in squares or in likelihoods may be the best of all in that loss and still make more mistakes
 than one of its experts.
 
-The probabilities that are reported hold a part of the vote, and their largest is that of the class that is said: they
+The probabilities that are reported hold a part of the vote, and their largest is that of the predicted class: they
 are the nearest ones (largest likelihood, i.e. means of classes that are out of order; Ayer et al., Annals of
 Mathematical Statistics 26, 1955).
 """
@@ -22,7 +22,7 @@ from smoothfbo.stream.learner.discounting import running_sums
 RATE = 1.5
 RETENTION = 0.998  # of mistakes, per row
 SHARE = 0.1  # of the vote in the probabilities
-LEAD = 1e-9  # of the class that is said, where classes are pooled
+LEAD = 1e-9  # of the predicted class, where classes are pooled
 
 
 def vote(
@@ -32,7 +32,7 @@ def vote(
     target: Float[Array, " rows"],
     known: Float[Array, " rows"],
 ) -> tuple[Float[Array, " classifiers"], Float[Array, " rows"], Float[Array, "rows classes"]]:
-    """M after a block, the classes that are said in its rows one after the other, and their probabilities.
+    """M after a block, the classes predicted in its rows one after the other, and their probabilities.
 
     A row moves the weights if its target is known.
     """
@@ -41,10 +41,10 @@ def vote(
     weights = jax.nn.softmax(-RATE * all[:, :-1], axis=0)
     is_class = classes[:, :, None] == jnp.arange(float(probabilities.shape[1]))
     votes = jnp.einsum("kr,krc->rc", weights, is_class.astype(probabilities.dtype))
-    said = jnp.argmax(votes + probabilities, axis=1)
+    predicted = jnp.argmax(votes + probabilities, axis=1)
     mixed = (1 - SHARE) * probabilities + SHARE * votes
-    shares = jax.vmap(largest_at)(mixed / jnp.sum(mixed, axis=1, keepdims=True), said)
-    return all[:, -1], said.astype(classes.dtype), shares
+    shares = jax.vmap(largest_at)(mixed / jnp.sum(mixed, axis=1, keepdims=True), predicted)
+    return all[:, -1], predicted.astype(classes.dtype), shares
 
 
 def count_mistakes(
@@ -53,7 +53,7 @@ def count_mistakes(
     target: Float[Array, " rows"],
     counts: Float[Array, " rows"],
 ) -> Float[Array, " classifiers"]:
-    """M after a block of which the classifiers had said this; `counts` says for how much of a row each row counts."""
+    """M after a block of which the classifiers predicted this; `counts` says for how much of a row each row counts."""
     return RETENTION ** jnp.sum(counts) * mistakes + (classes != target).astype(counts.dtype) @ counts
 
 
