@@ -27,7 +27,7 @@ from benchmarks.recommended_regression import ratio
 from benchmarks.unseen_problems import UNSEEN
 
 GROUPS, ALL = {"beyond": PROBLEMS, "unseen": UNSEEN}, PROBLEMS | UNSEEN
-SEEDS, TUNING = tuple(range(13_000, 13_020)), tuple(range(540, 544))
+SEEDS, TUNING = tuple(range(14_000, 14_020)), tuple(range(540, 544))
 KINDS = ("sgd", "normalised", "adam")
 RATES = tuple(float(f"{rate:.1g}") for rate in 10.0 ** np.arange(-4, 2.25, 0.5))  # in the problem's units
 METHODS, WINDOWS, MIX = ("fbo", "mixed", "stored"), (4, 16), 0.4

@@ -10,6 +10,8 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
+from smoothfbo.adaptive.coordinates import CoordinateState, all_alike, learn_factors, without_evidence
+from smoothfbo.adaptive.moves import combined, made, scaled, shortening, through, traced
 from smoothfbo.adaptive.retreat import RetreatState, at_start, judge_place
 from smoothfbo.adaptive.usual import LARGE, UsualState, entries, inverse_sizes, learn, nothing_known, weigh
 from smoothfbo.algebra import cosine, norm, squared_norm
@@ -20,14 +22,11 @@ SMALLEST = 1e-6  # a length, relative to the scale of λ_0
 FEW = 10  # coordinates; where there are more, the first move is no longer for it
 LONGEST, CAUTIOUS = 1.0, 0.3  # a move, relative to the size of λ; and a cautious one
 SHARE = 0.02  # of the first length along the running mean: it grows where it helps
-TRACE = 0.8  # of the moves of the round before, in those that are judged
 RECENT = 0.8  # of the old mean, in the running mean of cosines
 FADING = 0.95  # of the old mean, in the running mean of the judge's squares
 LONG = 0.99999  # memory: with 1 the running mean of squares would never begin
 HURRY = 0.3  # κ where all recent cosines are 1 or −1
-TRIAL = 0.1  # of the last move: how far the projection is tried to either side
 SHORTER, MUCH_SHORTER = 0.3, 0.1  # lengths after a return, and after one from the first moves
-CLEAR = 2 / 3  # power of the rounding of λ: at least so far, relative to λ
 
 
 class AdaptiveState(NamedTuple):
@@ -45,6 +44,7 @@ class AdaptiveState(NamedTuple):
     cosines: Float[Array, " directions"]  # running means of c
     before: PyTree  # λ of the last round
     average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
+    coordinates: CoordinateState  # f, and what is known of each coordinate
     since: Int[Array, ""]  # rounds with a gradient since the problem changed at once, or since the start
 
 
@@ -58,7 +58,7 @@ def adaptive_steps(
     cautious: bool = False,
     project: Callable[[PyTree], PyTree] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −g_{t,k}/rms_{t,k}: steps that find their lengths ρ_k themselves.
+    """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −f_t ∘ g_{t,k}/rms_{t,k}: steps that find their lengths themselves.
 
     The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed(..., own=...)`, say. A
     judge ĝ_t comes with them, a gradient of samples that were not there when the earlier moves were made:
@@ -83,6 +83,9 @@ def adaptive_steps(
     jump, say. Where they do not agree, the noise has become larger, and rounds count less for as long as it lasts.
     (The formulas: `adaptive.usual`.)
 
+    Coordinates of λ may have other units, or move at another speed. Each has a factor f_{t,j}, which is 1 until it is
+    clear that this coordinate keeps moving too little, or too far, while the others do not. (`adaptive.coordinates`.)
+
     A move may end where gradients vanish and no step leads back: behind a softmax that the first move has saturated,
     say. If gradients stay below a tenth of their size and the outer loss is worse than before, λ returns to the last
     place whose gradients were informative, and all lengths are shortened. (`adaptive.retreat`.)
@@ -105,8 +108,8 @@ def adaptive_steps(
 
     - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0), and
       less where λ has more than ten coordinates, so that the move as a whole is no longer. Too small is better than too
-      large: lengths grow fast at the start, but from where gradients vanish no step leads back. All coordinates share
-      one length: give λ coordinates of comparable scale.
+      large: lengths grow fast at the start, but from where gradients vanish no step leads back. It is the same for all
+      coordinates: their factors take some tens of rounds to learn, so comparable scales are better still.
     - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
     - `adaptation`: κ, at least. The first rounds adapt faster, with 1/√(1 + t), and so do rounds in which moves keep
@@ -157,6 +160,7 @@ def adaptive_steps(
             cosines=jnp.zeros(len(shares), number),
             before=jax.tree.map(jnp.array, params),
             average=zeros(),
+            coordinates=all_alike(params),
             since=jnp.zeros((), jnp.int32),
         )
 
@@ -184,20 +188,20 @@ def adaptive_steps(
         kept = jnp.asarray(memory, number)
         as_they_are = gradients
         weight, usual = weigh(state.usual, gradients)
-        updates, judge, gradients = _scaled((updates, judge, gradients), weight)
+        updates, judge, gradients = scaled((updates, judge, gradients), weight)
         mean = jax.tree.map(lambda old, new: old + (new - old) / averaging, state.mean, updates)
         if is_averaged:
             counted = 1 - (1 - 1 / averaging) ** (since + 1)
-            gradients = (*gradients, _scaled(mean, 1 / counted))
+            gradients = (*gradients, scaled(mean, 1 / counted))
 
         if project is None:
-            moves = tuple(map(_traced, _made(state, params), state.moves))
+            moves = tuple(map(traced, made(state.lengths, state.directions, state.before, params), state.moves))
         else:
-            past = _combined(state.lengths, state.directions)
-            past = _scaled(past, _shortening(past, longest(state.before, state.scale)))
-            through = partial(_through, project, state.before, past)
-            moves = tuple(map(through, map(_traced, state.directions, state.moves)))
-            judge = through(judge)
+            past = combined(state.lengths, state.directions)
+            past = scaled(past, shortening(past, longest(state.before, state.scale)))
+            followed = partial(through, project, state.before, past)
+            moves = tuple(map(followed, map(traced, state.directions, state.moves)))
+            judge = followed(judge)
         judged, faded = _faded(state.judged, squared_norm(judge).astype(number), age)
         cosines = -faded * jnp.stack([cosine(judge, move) for move in moves]).astype(number)
         recent = RECENT * state.cosines + (1 - RECENT) * cosines
@@ -208,17 +212,21 @@ def adaptive_steps(
 
         usual = learn(usual, (*as_they_are, *gradients[planned:]), age, kept)
         inverse = inverse_sizes(usual)
-        directions = tuple(_scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
+        directions = tuple(scaled(gradient, -factor) for gradient, factor in zip(gradients, inverse, strict=True))
+        coordinates = state.coordinates
+        if not cautious:
+            coordinates = learn_factors(coordinates, judge, combined(state.lengths, moves), faded)
+            directions = tuple(jax.tree.map(jnp.multiply, coordinates.factors, each) for each in directions)
         zeros = optax.tree.zeros_like(params)
-        move = _combined(lengths, directions)
-        shorter = _shortening(move, most)
-        average = _scaled(move, -1 / jnp.sum(lengths * inverse))
-        move, lengths = _scaled(move, shorter), (shorter if cautious else 1) * lengths
+        move = combined(lengths, directions)
+        shorter = shortening(move, most)
+        average = scaled(move, -1 / jnp.sum(lengths * inverse))
+        move, lengths = scaled(move, shorter), (shorter if cautious else 1) * lengths
         sizes = usual.long_sizes[0], jnp.maximum(usual.long_sizes[0], jnp.max(state.usual.long_sizes))
         returns, was_too_long, retreat = judge_place(state.retreat, params, usual.usual, sizes, value, age)
         following = AdaptiveState(
             state.rounds + 1, state.scale, lengths, usual, retreat, judged, mean, directions, moves, recent, params,
-            average, state.since + 1,
+            average, coordinates, state.since + 1,
         )  # fmt: skip
         returned = _begun_again(following)._replace(
             lengths=jnp.where(was_too_long, MUCH_SHORTER, SHORTER) * lengths,
@@ -271,44 +279,10 @@ def _begun_again(state: AdaptiveState) -> AdaptiveState:
     """After a change nothing can be said about the moves before it. Lengths are kept, and adapt as before: if they
     adapted faster, they would run off where gradients fade, behind a softmax, say."""
     mean, directions, moves = optax.tree.zeros_like((state.mean, state.directions, state.moves))
-    return state._replace(since=jnp.zeros_like(state.since), mean=mean, directions=directions, moves=moves)
-
-
-def _made(state: AdaptiveState, params: PyTree) -> list[PyTree]:
-    """The directions of the last round as far as they were followed: a projection may have cut them, entry by entry."""
-    move = _combined(state.lengths, state.directions)
-
-    def share(now: Array, before: Array, planned: Array) -> Array:
-        moved = planned != 0
-        return jnp.where(moved, jnp.clip((now - before) / jnp.where(moved, planned, 1), 0, 1), 0)
-
-    shares = jax.tree.map(share, params, state.before, move)
-    return [jax.tree.map(jnp.multiply, direction, shares) for direction in state.directions]
-
-
-def _through(project: Callable[[PyTree], PyTree], before: PyTree, move: PyTree, direction: PyTree) -> PyTree:
-    """D direction, with D the derivative of the projection at before + move, by a difference to both sides.
-
-    An automatic derivative would be wrong for projections that search (by bisection, say), and NaN at some points. What
-    is not finite is 0: the round was undone.
-    """
-    end, size = optax.tree.add(before, move), norm(direction)
-    rounding = max(float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(before))
-    trial = jnp.maximum(TRIAL * norm(move), rounding**CLEAR * norm(end)) / jnp.where(size > 0, size, 1)
-    ahead, behind = (project(optax.tree.add(end, _scaled(direction, sign * trial))) for sign in (1, -1))
-    moved = optax.tree.sub(ahead, behind)
-    usable = jnp.isfinite(squared_norm(moved)) & (size > 0) & (trial > 0)
-    moved = _scaled(moved, 1 / jnp.where(usable, 2 * trial, 1))
-    return optax.tree.where(usable, moved, optax.tree.zeros_like(moved))
-
-
-def _traced(new: PyTree, old: PyTree) -> PyTree:
-    return jax.tree.map(lambda new, old: new + TRACE * old, new, old)
-
-
-def _shortening(move: PyTree, longest: Float[Array, ""]) -> Float[Array, ""]:
-    """The factor that makes a move no longer than that."""
-    return longest / jnp.maximum(norm(move).astype(longest.dtype), longest)
+    coordinates = without_evidence(state.coordinates)
+    return state._replace(
+        since=jnp.zeros_like(state.since), mean=mean, directions=directions, moves=moves, coordinates=coordinates
+    )
 
 
 def _is_untouched(updates: PyTree, grad: PyTree | None) -> bool:
@@ -317,13 +291,3 @@ def _is_untouched(updates: PyTree, grad: PyTree | None) -> bool:
         return True
     ours, theirs = jax.tree.leaves(updates), jax.tree.leaves(grad)
     return len(ours) == len(theirs) and all(one is other for one, other in zip(ours, theirs, strict=True))
-
-
-def _combined(lengths: Float[Array, " candidates"], directions: tuple[PyTree, ...]) -> PyTree:
-    """Σ_k ρ_k d_k."""
-    parts = [_scaled(direction, length) for direction, length in zip(directions, lengths, strict=True)]
-    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *parts)
-
-
-def _scaled(tree: PyTree, factor: Array) -> PyTree:
-    return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, tree)
