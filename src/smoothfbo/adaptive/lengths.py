@@ -58,7 +58,7 @@ def adaptive_steps(
     cautious: bool = False,
     project: Callable[[PyTree], PyTree] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −f_t ∘ g_{t,k}/rms_{t,k}: steps that find their lengths themselves.
+    """λ_{t+1} = λ_t + Σ_k ρ_{t,k} d_{t,k},  d_{t,k} = −f_t ∘ g_{t,k}/rms_{t,k}: steps that find their own length.
 
     The candidates g_{t,k} are gradients of the same round made in different ways: by `Replayed(..., own=...)`, say. A
     judge ĝ_t comes with them, a gradient of samples that were not there when the earlier moves were made:
