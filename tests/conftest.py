@@ -38,6 +38,22 @@ PACKAGE = Path(find_spec("smoothfbo").submodule_search_locations[0])
 PARTS = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"}
 PARTS -= set() if CHECK_ALL else {"harness", "stream", "studies", "cli"}
 jaxtyping.install_import_hook([f"smoothfbo.{name}" for name in sorted(PARTS)], "beartype.beartype")
+decorator_of = jaxtyping.jaxtyped
+
+
+def only_where_checked(*, typechecker):
+    """The decorator of that hook. A function within a function is made in every call, and decorating it takes longer
+    than most of them run: that is done only while types are checked."""
+    decorate = decorator_of(typechecker=typechecker)
+
+    def decorated(made):
+        is_inner = "<locals>" in getattr(made, "__qualname__", "")
+        return made if is_inner and jaxtyping.config.jaxtyping_disable else decorate(made)
+
+    return decorated
+
+
+jaxtyping.jaxtyped = only_where_checked
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -192,15 +192,19 @@ def test_gaps_beyond_the_arena_are_not_negative(name, key):
     """At allowed λ at random, in rounds at random."""
     _, rounds, make = ALL[name]
     case, flat = make(3), ravel_pytree(make(3).start)
-    keys = jax.random.split(key)
-    times = jax.random.randint(keys[0], (50,), 0, rounds)
-    move = 2 * NEAR.get(name, 1.0) * case.units * jax.random.normal(keys[1], (50, flat[0].size))
 
     def gap(time, move):
         outer = flat[1](flat[0] + move)
         return case.gap(time, outer if case.project is None else case.project(outer))
 
-    assert jnp.all(jax.vmap(gap)(times, move) > -1e-9)
+    @jax.jit
+    def gaps(key):
+        keys = jax.random.split(key)
+        times = jax.random.randint(keys[0], (50,), 0, rounds)
+        move = 2 * NEAR.get(name, 1.0) * case.units * jax.random.normal(keys[1], (50, flat[0].size))
+        return jax.vmap(gap)(times, move)
+
+    assert jnp.all(gaps(key) > -1e-9)
 
 
 @pytest.mark.usefixtures("usual_promotion")
@@ -208,8 +212,13 @@ def test_gaps_beyond_the_arena_are_not_negative(name, key):
 def test_oracles_beyond_the_arena_have_the_gradient_of_the_gap(name, key):
     case, round = ALL[name][2](3), jnp.asarray(60)
     outer = case.start + jax.random.uniform(key, case.start.shape)
-    draws = jax.vmap(lambda key: case.oracle(outer, case.source(round, key), key))(jax.random.split(key, 40_000))
-    np.testing.assert_allclose(jnp.mean(draws, axis=0), jax.grad(case.gap, argnums=1)(round, outer), atol=0.05)
+
+    @jax.jit
+    def means(keys):
+        draws = jax.vmap(lambda key: case.oracle(outer, case.source(round, key), key))(keys)
+        return jnp.mean(draws, axis=0), jax.grad(case.gap, argnums=1)(round, outer)
+
+    np.testing.assert_allclose(*means(jax.random.split(key, 40_000)), atol=0.05)
 
 
 @pytest.mark.usefixtures("usual_promotion")
@@ -218,22 +227,33 @@ def test_gaps_beyond_the_arena_are_those_of_many_samples(name):
     """The difference of the objective at two points, each with the inner function of 1,500 rounds' data; and FBO's
     gradient, which is the gap's by finite differences."""
     case, round, key = ALL[name][2](3), jnp.asarray(60), jax.random.key(9)
-    rounds = jax.vmap(lambda key: case.source(round, key))(jax.random.split(key, 1500))
-    data = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rounds)
     algorithm = sf.Online(case.problem, sf.Functional(case.linear, case.linear), optax.sgd(0.0))
 
-    def both(scale):
+    @jax.jit
+    def draw(keys):
+        rounds = jax.vmap(lambda key: case.source(round, key))(keys)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rounds)
+
+    @jax.jit
+    def both(scale, data):
         size = scale * NEAR.get(name, 1.0) * case.units
         outer = jax.tree.map(lambda leaf: leaf + size * jax.random.uniform(key, leaf.shape), case.start)
         _, info = algorithm.step(algorithm.init(outer, data, key), data)
-        return np.array([info.outer_loss, case.gap(round, outer)]), ravel_pytree(info.gradient)[0], outer
+        return jnp.stack([info.outer_loss, case.gap(round, outer)]), ravel_pytree(info.gradient)[0], outer
 
-    (first, *_), (last, gradient, outer) = both(0.0), both(2.0)
+    @jax.jit
+    def slopes(outer):
+        flat, unravel = ravel_pytree(outer)
+        steps = 1e-4 * case.units * jnp.eye(flat.size)
+        ahead, back = jax.vmap(jax.vmap(lambda at: case.gap(round, unravel(at))))(
+            jnp.stack([flat + steps, flat - steps])
+        )
+        return (ahead - back) / (2e-4 * case.units)
+
+    data = draw(jax.random.split(key, 1500))
+    (first, *_), (last, gradient, outer) = both(0.0, data), both(2.0, data)
     objective, gap = last - first
     np.testing.assert_allclose(objective, gap, rtol=0.05, atol=0.01)
     assert abs(gap) > 0.03
-    flat, unravel = ravel_pytree(outer)
-    steps = 1e-4 * case.units * jnp.eye(flat.size)
-    ahead, back = (jax.vmap(lambda at: case.gap(round, unravel(at)))(flat + sign * steps) for sign in (1, -1))
-    slopes = (ahead - back) / (2e-4 * case.units)
-    assert jnp.linalg.norm(gradient - slopes) < 0.05 * jnp.linalg.norm(slopes)
+    found = slopes(outer)
+    assert jnp.linalg.norm(gradient - found) < 0.05 * jnp.linalg.norm(found)

@@ -14,6 +14,9 @@ from reference import Ridge, features, outer_loss
 import smoothfbo as sf
 from smoothfbo.hypergradients import change, span, wild
 
+PLAIN = sf.Functional(linear(), linear())
+SGD = optax.sgd(0.1)
+OUTER = np.array([0.3, -0.2, 0.1])
 RIDGES = [Ridge.draw(seed) for seed in range(9)]
 DATA = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(ridge_data(ridge) for ridge in RIDGES))
 
@@ -28,22 +31,26 @@ def joined(rounds):
     return dataclasses.replace(RIDGES[0], **arrays)
 
 
-def gradients(estimator, key, data=DATA):
-    """Of all rounds of a run that moves λ, and the λ of each."""
-    algorithm = sf.Online(RIDGE_PROBLEM, estimator, optax.sgd(0.1))
-    outer = jnp.array([0.3, -0.2, 0.1])
+def everything(state, info):
+    return info
 
-    def source(round, key):
-        return jax.tree.map(lambda leaf: leaf[round], data)
 
-    final, trace = sf.run(algorithm, source, outer, rounds=9, key=key, record=lambda state, info: (state, info))
-    return final, *trace
+def infos(estimator, key, data=DATA):
+    """The end of a run that moves λ, and what is known of its rounds."""
+    algorithm = sf.Online(RIDGE_PROBLEM, estimator, SGD)
+    return sf.run(algorithm, data, jnp.asarray(OUTER), rounds=9, key=key, record=everything)
+
+
+@eqx.filter_jit
+def call(estimator, state, data, key, outer=OUTER):
+    """Compiled once for all tests with estimators and data of the same form."""
+    return estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key)
 
 
 @pytest.mark.parametrize("window", marked((3, 4), (3,)))
 def test_the_gradient_is_that_of_the_joined_data(window, key):
     """Beyond the second time round the ring; λ moves, so old data are judged at the new λ."""
-    _, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), window), key)
+    _, info = infos(sf.Replayed(PLAIN, window), key)
     for t in range(window - 1, 9):
         expected = joined(range(t - window + 1, t + 1)).hypergradient(np.asarray(info.outer[t]))
         np.testing.assert_allclose(info.gradient[t], expected, rtol=1e-9)
@@ -53,8 +60,7 @@ def test_the_gradient_is_that_of_the_joined_data(window, key):
 
 
 def test_a_window_of_one_is_the_estimator_itself(key):
-    plain = sf.Functional(linear(), linear())
-    for one, other in zip(gradients(sf.Replayed(plain, 1), key)[2], gradients(plain, key)[2], strict=True):
+    for one, other in zip(infos(sf.Replayed(PLAIN, 1), key)[1], infos(PLAIN, key)[1], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -81,10 +87,7 @@ def refined(window, newest, outer):
 
 def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
     """Both candidates and inner functions, by NumPy; and predictions by the one that predicts new rounds better."""
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), 4, own=own_estimator())
-    outer = np.array([0.3, -0.2, 0.1])
-    call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
-    chosen = []
+    estimator, outer, chosen = sf.Replayed(PLAIN, 4, own=own_estimator()), OUTER, []
     for drift in (0.0, 3.0):  # where nothing drifts the window predicts better, else the newest round
         ridges = [
             dataclasses.replace(ridge, y_in=ridge.y_in + drift * t, y_out=ridge.y_out + drift * t)
@@ -96,7 +99,7 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
             v = features(newest.x_out) @ thetas.T
             new = np.mean(outer_loss(outer, v, newest.y_out[:, None]), axis=0)
             losses = new if losses is None else 0.9 * losses + 0.1 * new
-            estimate, state = call(state, ridge_data(newest))
+            estimate, state = call(estimator, state, ridge_data(newest), key)
             window = joined([ridges[t - i % min(t + 1, 4)] for i in range(4)])
             theta, gradient = refined(window, newest, outer)
             thetas = np.stack([window.solution(outer), theta])
@@ -118,13 +121,13 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
 def test_final_samples_are_those_of_the_terms(key):
     """With `Data.final` the fits see the data, and both terms of the judge are formed on the final samples: the inner
     ones of the window, the outer ones of the newest round."""
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), 2, own=own_estimator())
-    outer, rounds, finals = np.array([0.3, -0.2, 0.1]), RIDGES[:4], RIDGES[4:8]
+    estimator = sf.Replayed(PLAIN, 2, own=own_estimator())
+    outer, rounds, finals = OUTER, RIDGES[:4], RIDGES[4:8]
     data = [ridge_data(ridge)._replace(final=ridge_data(final)) for ridge, final in zip(rounds, finals, strict=True)]
     state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), data[0], key)
     for t in range(1, 4):
-        _, state = estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data[t - 1], key)
-        estimate, _ = estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data[t], key)
+        _, state = call(estimator, state, data[t - 1], key)
+        estimate, _ = call(estimator, state, data[t], key)
         fitted, terms = (
             dataclasses.replace(joined(each[t - 1 : t + 1]), x_out=each[t].x_out, y_out=each[t].y_out)
             for each in (rounds, finals)
@@ -139,15 +142,21 @@ def cosine(one, other):
     return one @ other / (np.linalg.norm(one) * np.linalg.norm(other))
 
 
+def learns_span():
+    return sf.Replayed(PLAIN, 6, own=own_estimator(), learns_span=True)
+
+
+def weighted(data, samples=40):
+    """Of the inner samples so many count."""
+    return data._replace(inner=data.inner._replace(weight=(jnp.arange(40) < samples).astype(float)))
+
+
 @pytest.mark.parametrize("mean", [0.2, -0.2])
 def test_the_span_is_that_of_the_formula(mean, key):
     """How many rounds are used, by NumPy: from gradients of each round alone, of half of the window and of all."""
-    plain = sf.Functional(linear(), linear())
-    estimator = sf.Replayed(plain, 6, own=own_estimator(), learns_span=True)
-    outer = np.array([0.3, -0.2, 0.1])
-    call = jax.jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
+    estimator, outer = learns_span(), OUTER
     ridges = [dataclasses.replace(ridge, y_in=ridge.y_in * (-1) ** (t // 2)) for t, ridge in enumerate(RIDGES)]
-    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), ridge_data(ridges[0]), key)
+    state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), weighted(ridge_data(ridges[0])), key)
     length, before, lengths = 4.4, None, []
     square, first = 0.1, mean  # as if the newer half had led, or the whole
     told = {"span": length, "lead": mean, "square": square}
@@ -160,7 +169,7 @@ def test_the_span_is_that_of_the_formula(mean, key):
             return dataclasses.replace(window, x_out=newest.x_out, y_out=newest.y_out).hypergradient(outer)
 
         half, whole, alone = judge(max(used // 2, 1)), judge(used), newest.hypergradient(outer)
-        estimate, state = call(state, ridge_data(newest))
+        estimate, state = call(estimator, state, weighted(ridge_data(newest)), key)
         np.testing.assert_allclose(estimate.candidates.directions[0], whole, rtol=1e-8)
         np.testing.assert_array_equal(estimate.candidates.judge, estimate.gradient)
         lead = 0.0 if before is None else cosine(alone, before[0]) - cosine(alone, before[1])
@@ -174,14 +183,11 @@ def test_the_span_is_that_of_the_formula(mean, key):
 
 
 def test_a_round_that_does_not_determine_its_fit_does_not_judge(key):
-    """The inner samples of one round are fewer than what is fitted: the judge is that of the window."""
-    plain = sf.Functional(linear(), linear())
-    estimator = sf.Replayed(plain, 6, own=own_estimator(), learns_span=True)
-    few = [ridge_data(ridge) for ridge in RIDGES[:3]]
-    few = [data._replace(inner=jax.tree.map(lambda leaf: leaf[:3], data.inner)) for data in few]
+    """The inner samples of one round that count are fewer than what is fitted: the judge is that of the window."""
+    estimator, few = learns_span(), [weighted(ridge_data(ridge), 3) for ridge in RIDGES[:3]]
     state = estimator.init(RIDGE_PROBLEM, jnp.zeros(3), few[0], key)
     for data in few:
-        estimate, state = estimator(RIDGE_PROBLEM, jnp.zeros(3), state, data, key)
+        estimate, state = call(estimator, state, data, key)
     np.testing.assert_array_equal(estimate.candidates.judge, estimate.candidates.directions[0])
     assert not np.array_equal(estimate.candidates.judge, estimate.gradient)
 
@@ -212,6 +218,7 @@ def test_a_span_has_bounds_and_some_rounds_leave_it():
 def test_which_rounds_determine_a_fit():
     """(Σ tr H)²/Σ tr H² predictions that count, against 1.25 parameters. A squared loss with d outputs and weights c
     has d (Σ c)²/Σ c², a softmax of two classes one for each sample whose class is not certain."""
+    determines_fit = jax.jit(span.determines_fit, static_argnums=(0, 4))
     problem = sf.Problem(lambda outer, v, x, y: y * jnp.sum((v - outer) ** 2), lambda outer, v, x, y: jnp.sum(v**2))
     weights = np.array([1.0, 2.0, 0.5, 3.0, 0.0])
     counted = 2 * weights.sum() ** 2 / (weights**2).sum()
@@ -221,17 +228,17 @@ def test_which_rounds_determine_a_fit():
         sf.Samples(x, jnp.ones(5), jnp.asarray(weights)),  # the same as weights of the samples
     ):
         for parameters, expected in ((int(counted / 1.25), True), (int(counted / 1.25) + 1, False)):
-            found = span.determines_fit(problem, jnp.zeros(()), values, samples, parameters)
+            found = determines_fit(problem, jnp.zeros(()), values, samples, parameters)
             assert bool(found) is expected
     softmax = sf.Problem(
         lambda outer, v, x, y: outer * optax.softmax_cross_entropy_with_integer_labels(v, y), problem.outer_loss
     )
     labels = sf.Samples(x, jnp.zeros(5, int))
-    assert span.determines_fit(softmax, jnp.ones(()), values, labels, 4)
-    assert not span.determines_fit(softmax, jnp.ones(()), values, labels, 5)
+    assert determines_fit(softmax, jnp.ones(()), values, labels, 4)
+    assert not determines_fit(softmax, jnp.ones(()), values, labels, 5)
     certain = values.at[1:, 0].set(20.0)  # of five samples four say nothing
-    assert not span.determines_fit(softmax, jnp.ones(()), certain, labels, 1)
-    assert not span.determines_fit(softmax, jnp.zeros(()), values, labels, 1)  # nothing counts
+    assert not determines_fit(softmax, jnp.ones(()), certain, labels, 1)
+    assert not determines_fit(softmax, jnp.zeros(()), values, labels, 1)  # nothing counts
 
 
 def page(gains, counts):
@@ -278,9 +285,7 @@ def test_changes_are_found_as_by_the_formula():
 
 def test_the_window_begins_again_where_the_inner_problem_changes(key):
     """All of it in NumPy: the gains of the round's own fit, Page's test, the rounds that are left, and their fits."""
-    outer = np.array([0.3, -0.2, 0.1])
-    estimator = sf.Replayed(sf.Functional(linear(), linear()), 4, own=own_estimator())
-    call = eqx.filter_jit(lambda state, data: estimator(RIDGE_PROBLEM, jnp.asarray(outer), state, data, key))
+    estimator, outer = sf.Replayed(PLAIN, 4, own=own_estimator()), OUTER
     ridges = [Ridge.draw(seed) for seed in range(48)]
     for t in range(40, 48):
         ridges[t] = dataclasses.replace(ridges[t], y_in=ridges[t].y_in + 4, y_out=ridges[t].y_out + 4)
@@ -300,7 +305,7 @@ def test_the_window_begins_again_where_the_inner_problem_changes(key):
         length = min(length, since) if changed else length
         if changed:
             gradient = refined(joined([ridges[t - i % length] for i in range(4)]), newest, outer)[1]
-        estimate, state = call(state, ridge_data(newest))
+        estimate, state = call(estimator, state, ridge_data(newest), key)
         np.testing.assert_allclose(estimate.gradient, gradient, rtol=1e-7)
         assert int(state.rounds) == length
         assert bool(estimate.candidates.changed) == (length < before)
@@ -315,7 +320,8 @@ def test_a_round_that_is_not_finite_is_skipped_and_not_kept(has_own, key):
     """The round after it sees the rounds before it."""
     bad = DATA._replace(inner=DATA.inner._replace(x=DATA.inner.x.at[5, 3, 0].set(jnp.nan)))
     own = own_estimator() if has_own else None
-    final, _, info = gradients(sf.Replayed(sf.Functional(linear(), linear()), 3, own=own), key, bad)
+    # From a function: a recording is refused at once.
+    final, info = infos(sf.Replayed(PLAIN, 3, own=own), key, lambda t, key: jax.tree.map(lambda leaf: leaf[t], bad))
     np.testing.assert_array_equal(info.finite, np.arange(9) != 5)
     assert int(final.learner.skipped) == 1
     for t, rounds in {6: (3, 4, 6), 7: (4, 6, 7), 8: (6, 7, 8)}.items():
@@ -406,18 +412,18 @@ def test_an_adjoint_with_features_of_its_own_keeps_them(key):
 @pytest.mark.parametrize("in_a_row", [1, 2])
 def test_a_round_whose_outer_samples_are_far_off_is_not_kept(key, in_a_row):
     """Estimates after it are those of a run without it. Two in a row are a change, and the second one is kept."""
-    plain = sf.Functional(linear(), linear())
-    estimator = sf.Replayed(plain, 4, own=sf.Functional(linear().damped(0.5), linear().damped(0.5)))
-    scale = jnp.ones(9).at[4 : 4 + in_a_row].set(100.0)
-    spoilt = DATA._replace(
-        outer=DATA.outer._replace(y={**DATA.outer.y, "target": DATA.outer.y["target"] * scale[:, None]})
-    )
-    outer = jnp.array([0.3, -0.2, 0.1])
+    estimator = sf.Replayed(PLAIN, 4, own=own_estimator())
+
+    def data_of(t):
+        scale = 100.0 if 4 <= t < 4 + in_a_row else 1.0
+        return ridge_data(dataclasses.replace(RIDGES[t], y_out=RIDGES[t].y_out * scale))
 
     def after(numbers):
-        algorithm = sf.Online(RIDGE_PROBLEM, estimator, optax.sgd(0.0))
-        data = jax.tree.map(lambda leaf: leaf[jnp.asarray(numbers)], spoilt)
-        return sf.run(algorithm, data, outer, key=key, record=lambda state, info: info.gradient)[1]
+        state, found = estimator.init(RIDGE_PROBLEM, jnp.asarray(OUTER), data_of(numbers[0]), key), []
+        for t in numbers:
+            estimate, state = call(estimator, state, data_of(t), key)
+            found.append(np.asarray(estimate.gradient))
+        return np.stack(found)
 
     seen, without = after(list(range(9))), after([0, 1, 2, 3, *range(4 + in_a_row, 9)])
     is_same = np.allclose(seen[4 + in_a_row :], without[4:], rtol=1e-9)

@@ -184,13 +184,18 @@ def test_steps_on_the_linear_system_are_stable(name, key):
     testbed, outer = make_large(), jnp.asarray(outer)
     if name == "support":
         outer = testbed.project(jnp.full_like(outer, jnp.inf))
-    linear, problem, data = testbed.linear(), testbed.problem(), testbed.draw(jnp.asarray(5), key).inner
-    params = linear.init(jax.tree.map(lambda leaf: leaf[0], data.x), None, key).params
 
-    def loss(params):
-        return problem.inner_mean(outer, jax.vmap(linear.bind(params))(data.x), data)
+    @jax.jit
+    def hessian(key):
+        linear, problem, data = testbed.linear(), testbed.problem(), testbed.draw(jnp.asarray(5), key).inner
+        params = linear.init(jax.tree.map(lambda leaf: leaf[0], data.x), None, key).params
 
-    curvature = np.linalg.eigvalsh(jax.jit(jax.hessian(loss))(params))[-1]
+        def loss(params):
+            return problem.inner_mean(outer, jax.vmap(linear.bind(params))(data.x), data)
+
+        return jax.hessian(loss)(params)
+
+    curvature = np.linalg.eigvalsh(hessian(key))[-1]
     assert 0 < testbed.system_rate * curvature < 2
     assert name != "support" or 10 * testbed.system_rate * curvature > 2
 

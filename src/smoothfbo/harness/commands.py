@@ -32,8 +32,9 @@ class RunOptions:
     store, such as s3://bucket/run. If not given: a folder in out/, named after the command and its preset or data."""
 
     workers: str | None = None
-    """Who runs the lanes, or the series of a table: a number of local processes, auto (a running Ray cluster, or Ray on
-    this machine) or ray://HOST:PORT. If not given: the workers with which the folder was begun, else this process."""
+    """Where the lanes, or the series of a table, are computed: a number of local processes, auto (a running Ray
+    cluster, or Ray on this machine) or ray://HOST:PORT. If not given: as when the run was started, or in this
+    process."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class LaneOptions(RunOptions):
     tensorboard: bool = False
     """Also write TensorBoard files, into the folder's tensorboard/."""
     block: int | None = None
-    """With `workers`: the most lanes that one of them runs at once. If not given: as few blocks as keep all of them
-    busy."""
+    """With `workers`: how many lanes a worker runs at once, at most. If not given: as many as keep all workers busy."""
 
 
 def arguments_of(entry: Entry, preset: str | None, *, with_help: bool) -> tuple[type, dict[str, Any]]:
@@ -158,12 +158,12 @@ def _print_missing(folder: Path, place: str | Path) -> int:
 
 @dataclass(frozen=True)
 class Resume:
-    """Resume a run that was stopped or killed; it ends with the same bits as one that was not."""
+    """Resume a run that was stopped or killed. The results are, to the bit, those of an uninterrupted run."""
 
     folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
     """The folder of the run (what was given as --out)."""
     workers: str | None = None
-    """For a run that was begun with workers: other workers, with which it resumes."""
+    """Other workers than those the run was started with."""
 
     def run(self, entries: dict[str, Entry]) -> int:
         with remote.working_folder(self.folder) as (folder, _):
@@ -176,10 +176,10 @@ class Resume:
 
 @dataclass(frozen=True)
 class Report:
-    """Draw figures and page again from the stored files of a run.
+    """Rebuild the figures and the page of a run from its stored files.
 
-    Several runs of one command are put together on one page, in the folder --out, where the command can do that; else
-    every run gets its own page again.
+    Several runs of one command are compared on one page, in the folder --out, where the command can do that; otherwise
+    the page of each run is rebuilt.
     """
 
     folders: Annotated[

@@ -1,8 +1,11 @@
 """When has the inner problem changed? Page's cumulative sum, on what a fit to the newest round alone gains."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int
 
 MEMORY = 50  # rounds, of the running mean and variance of the gain
@@ -65,3 +68,24 @@ def watch(state: ChangeState, gain: Float[Array, ""], counts: Bool[Array, ""]) -
         since=jnp.where(changed, 0, since),
     )
     return Verdict(changed, since), following
+
+
+def fits_since_change(
+    fit: Callable[[Int[Array, ""]], Any], before: ChangeState, rounds: Int[Array, ""], window: int
+) -> tuple[Any, ChangeState, Int[Array, ""]]:
+    """`fit` of the last `rounds`, which has a `gain`; where that shows a change, of the rounds since then.
+
+    Returns it with the new state and with the number of these rounds.
+    """
+
+    def attempt(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        _, is_first, rounds, change, _ = carry
+        fits = fit(rounds)
+        verdict, watched = watch(before, fits.gain, rounds == window)
+        since = jnp.where(is_first & verdict.changed, jnp.minimum(rounds, verdict.since), rounds)
+        return since < rounds, jnp.asarray(False), since, optax.tree.where(is_first, watched, change), fits
+
+    yes, nothing = jnp.asarray(True), optax.tree.zeros_like(jax.eval_shape(fit, rounds))
+    first = yes, yes, rounds, before, nothing
+    _, _, rounds, change, fits = jax.lax.while_loop(lambda carry: carry[0], attempt, first)
+    return fits, change, rounds

@@ -13,16 +13,16 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from smoothfbo import checks
 from smoothfbo.algebra import all_finite
 from smoothfbo.batching import batched
-from smoothfbo.compiled import Static, run_once, split
 from smoothfbo.hypergradients.base import AbstractEstimator, Candidates, Estimate, keep_finite
-from smoothfbo.hypergradients.change import ChangeState, no_change, watch
+from smoothfbo.hypergradients.change import ChangeState, fits_since_change, no_change
+from smoothfbo.hypergradients.choice import Chosen, outer_losses, running_mean
 from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.hypergradients.ring import empty_ring, last_rounds, with_round
 from smoothfbo.hypergradients.span import SpanState, determines_fit, learn_span, whole_window
 from smoothfbo.hypergradients.wild import WildState, judge_round, nothing_wild
 from smoothfbo.samples import Data
 
-MEMORY = 0.9  # share of the old mean in the running mean of outer losses
 OF_OWN, OF_ROUND = 2**32 - 1, 2**32 - 2  # folded into the key: fold_in(key, i) is also the i-th key of a split
 
 
@@ -145,7 +145,7 @@ class Replayed(AbstractEstimator):
             raise TypeError(f"Replayed keeps the samples of a smoothfbo.Data, got a {type(data).__name__}.")
         first = self.estimator.init(problem, outer, data, key)
         own = self._same(first, "own", self.own, problem, outer, data, key)
-        history = _empty(*split(self.estimator), data, self.window)
+        history = empty_ring(self.estimator, data, self.window)
         losses, change, wild = (None,) * 3 if own is None else (jnp.zeros(2), no_change(), nothing_wild())
         span = whole_window(self.window, outer) if self.learns_span else None
         none = jnp.zeros((), jnp.int32)
@@ -166,68 +166,23 @@ class Replayed(AbstractEstimator):
     def __call__(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, ReplayState]:
-        kept, prepared = jax.tree.map(lambda leaf: leaf[0], state.history), self.estimator.prepared(data)
-        if not checks.same_shapes(prepared, kept):
-            raise ValueError(
-                "Replayed needs rounds of one form, because it joins them: pad all to one size (smoothfbo.pad). The "
-                f"first had {checks.describe(kept)}, this one has {checks.describe(data)}."
-            )
-        slot = state.slot
-        # One bad value would spoil the next w rounds, so none is stored; this round sees its own data as they are.
-        history = jax.tree.map(
-            lambda kept, new: jax.lax.dynamic_update_index_in_dim(kept, _finite(new), slot, 0), state.history, prepared
-        )
-        rounds = jnp.minimum(state.rounds + 1, self.window)
-        own = losses = change = span = wild = has_changed = None
-        if self.own is not None:
-            assert state.change is not None
-
-            def fit(rounds: Int[Array, ""]) -> _Fits:
-                used = rounds if state.span is None else state.span.rounds(rounds)
-                replayed = _last(history, prepared, self.window, slot, used)
-                return self._fits(problem, outer, state, replayed, prepared, data, key)
-
-            available = rounds
-            fits, change, rounds = _since_change(fit, state.change, available, self.window)
-            has_changed = rounds < available
-            estimate, window, judge, refined, own, _ = fits
-            candidates = Candidates((judge, refined.gradient), judge, has_changed)
-            estimate = estimate._replace(
-                gradient=refined.gradient,
-                explicit=refined.explicit,
-                implicit=refined.implicit,
-                candidates=candidates,
-            )
-            if state.span is not None:
-                assert isinstance(self.estimator, Functional)
-                used = state.span.rounds(rounds)
-                newer = _last(history, prepared, self.window, slot, jnp.maximum(used // 2, 1))
-                half, _ = self.estimator(problem, outer, window, self._fresh(newer, prepared), key)
-                single, fitted = self.estimator(problem, outer, window, prepared, jax.random.fold_in(key, OF_ROUND))
-                values = batched(self.estimator.predictor(window))(data.inner.x)
-                counts = determines_fit(problem, outer, values, data.inner, self.estimator.parameters(fitted))
-                independent = optax.tree.where(counts, refined.gradient, judge)
-                estimate = estimate._replace(candidates=candidates._replace(judge=independent))
-                span = learn_span(state.span, self.window, single.gradient, half.gradient, judge, counts)
+        prepared = self._prepared(state, data)
+        slot, history = state.slot, with_round(state.history, prepared, state.slot)
+        recent = partial(last_rounds, history, prepared, self.window, slot)
+        if self.own is None:
+            rounds = jnp.minimum(state.rounds + 1, self.window)
+            estimate, window = self.estimator(problem, outer, state.window, recent(rounds), key)
+            found = _Found(window, None, rounds, None, None, None)
         else:
-            replayed = _last(history, prepared, self.window, slot, rounds)
-            estimate, window = self.estimator(problem, outer, state.window, replayed, key)
-        usable = all_finite(prepared)
-        if state.losses is not None and state.wild is not None and has_changed is not None:
-            losses = self._outer_losses(problem, outer, state, data)
-            # Where the inner samples say that the problem has changed, the outer ones are not to blame.
-            judged = judge_round(state.wild, jnp.where(has_changed, jnp.nan, jnp.min(losses)))
-            is_wild, wild = optax.tree.where(usable, judged, (~usable, state.wild))
-            usable &= ~is_wild
-            mean = jnp.where(state.rounds == 0, losses, MEMORY * state.losses + (1 - MEMORY) * losses)
-            losses = jnp.where(usable, mean, state.losses)
+            estimate, found = self._with_own(problem, outer, state, recent, prepared, data, key)
+        usable, losses, wild = self._judged(problem, outer, state, data, all_finite(prepared), found.has_changed)
         # After a round that is not usable the next one takes the same slot.
         slot, rounds, change, span = jax.tree.map(
             lambda new, old: jnp.where(usable, new, old),
-            ((slot + 1) % self.window, rounds, change, span),
+            ((slot + 1) % self.window, found.rounds, found.change, found.span),
             (slot, state.rounds, state.change, state.span),
         )
-        following = ReplayState(window, own, history, slot, rounds, losses, change, span, wild)
+        following = ReplayState(found.window, found.own, history, slot, rounds, losses, change, span, wild)
         # The losses are those on the data of this round alone, as with every other estimator.
         predict = batched(self.predictor(following))
         estimate = estimate._replace(
@@ -235,6 +190,70 @@ class Replayed(AbstractEstimator):
             outer_loss=problem.outer_mean(outer, predict(data.outer.x), data.outer),
         )
         return estimate, following
+
+    def _prepared(self, state: ReplayState, data: Data) -> Data:
+        """The round as it is kept. All of them must have one form."""
+        kept, prepared = jax.tree.map(lambda leaf: leaf[0], state.history), self.estimator.prepared(data)
+        if not checks.same_shapes(prepared, kept):
+            raise ValueError(
+                "Replayed needs rounds of one form, because it joins them: pad all to one size (smoothfbo.pad). The "
+                f"first had {checks.describe(kept)}, this one has {checks.describe(data)}."
+            )
+        return prepared
+
+    def _with_own(
+        self,
+        problem: Any,
+        outer: PyTree,
+        state: ReplayState,
+        recent: Callable[[Int[Array, ""]], Data],
+        prepared: Data,
+        data: Data,
+        key: PRNGKeyArray,
+    ) -> tuple[Estimate, "_Found"]:
+        """Both candidates, from the rounds since the last change; with `learns_span` the newest of these."""
+        assert state.change is not None
+
+        def fit(rounds: Int[Array, ""]) -> _Fits:
+            used = rounds if state.span is None else state.span.rounds(rounds)
+            return self._fits(problem, outer, state, recent(used), prepared, data, key)
+
+        available, span = jnp.minimum(state.rounds + 1, self.window), None
+        fits, change, rounds = fits_since_change(fit, state.change, available, self.window)
+        has_changed = rounds < available
+        estimate, window, judge, refined, own, _ = fits
+        candidates = Candidates((judge, refined.gradient), judge, has_changed)
+        if state.span is not None:
+            assert isinstance(self.estimator, Functional)
+            used = state.span.rounds(rounds)
+            newer = recent(jnp.maximum(used // 2, 1))
+            half, _ = self.estimator(problem, outer, window, self._fresh(newer, prepared), key)
+            single, fitted = self.estimator(problem, outer, window, prepared, jax.random.fold_in(key, OF_ROUND))
+            values = batched(self.estimator.predictor(window))(data.inner.x)
+            counts = determines_fit(problem, outer, values, data.inner, self.estimator.parameters(fitted))
+            candidates = candidates._replace(judge=optax.tree.where(counts, refined.gradient, judge))
+            span = learn_span(state.span, self.window, single.gradient, half.gradient, judge, counts)
+        estimate = estimate._replace(
+            gradient=refined.gradient,
+            explicit=refined.explicit,
+            implicit=refined.implicit,
+            candidates=candidates,
+        )
+        return estimate, _Found(window, own, rounds, change, span, has_changed)
+
+    def _judged(
+        self, problem: Any, outer: PyTree, state: ReplayState, data: Data, usable: Array, has_changed: Array | None
+    ) -> tuple[Array, Array | None, WildState | None]:
+        """Whether the round is kept, by the outer losses of what was fitted before; with their running means."""
+        if state.losses is None or state.wild is None or has_changed is None:
+            return usable, None, None
+        losses = outer_losses(problem, outer, self._functions(state), data)
+        # Where the inner samples say that the problem has changed, the outer ones are not to blame.
+        judged = judge_round(state.wild, jnp.where(has_changed, jnp.nan, jnp.min(losses)))
+        is_wild, wild = optax.tree.where(usable, judged, (~usable, state.wild))
+        usable &= ~is_wild
+        mean = running_mean(state.losses, losses, state.rounds == 0)
+        return usable, jnp.where(usable, mean, state.losses), wild
 
     def _fits(
         self, problem: Any, outer: PyTree, state: ReplayState, replayed: Data, prepared: Data, data: Data, key: Any
@@ -270,21 +289,25 @@ class Replayed(AbstractEstimator):
         )
         return of_window - of_own
 
-    def _outer_losses(self, problem: Any, outer: PyTree, state: ReplayState, data: Data) -> Float[Array, "2"]:
-        """Of the inner functions of before, on the outer samples of this round."""
-        values = [batched(function)(data.outer.x) for function in self._functions(state)]
-        new = jnp.stack([problem.outer_mean(outer, each, data.outer) for each in values]).astype(jnp.result_type(float))
-        # What is not finite counts as ten times the worst of the others: bad, and forgotten some time.
-        return jnp.where(jnp.isfinite(new), new, 10 * jnp.max(jnp.where(jnp.isfinite(new), jnp.abs(new), 0)))
-
     def predictor(self, state: ReplayState) -> Callable[[PyTree], PyTree]:
         functions = self._functions(state)
-        return functions[0] if state.losses is None else _Chosen(functions, jnp.argmin(state.losses))
+        return functions[0] if state.losses is None else Chosen(functions, jnp.argmin(state.losses))
 
     def _functions(self, state: ReplayState) -> tuple[Callable[[PyTree], PyTree], ...]:
         """The inner function of the window, and that of the round's own estimator."""
         first = self.estimator.predictor(state.window)
         return (first,) if self.own is None else (first, self.own.predictor(state.own))
+
+
+class _Found(NamedTuple):
+    """What a round leaves, but for the data."""
+
+    window: PyTree
+    own: PyTree | None
+    rounds: Int[Array, ""]
+    change: ChangeState | None
+    span: SpanState | None
+    has_changed: Array | None
 
 
 class _Fits(NamedTuple):
@@ -296,59 +319,3 @@ class _Fits(NamedTuple):
     refined: Estimate
     own: PyTree
     gain: Float[Array, ""]
-
-
-def _since_change(
-    fit: Callable[[Int[Array, ""]], _Fits], before: ChangeState, rounds: Int[Array, ""], window: int
-) -> tuple[_Fits, ChangeState, Int[Array, ""]]:
-    """The fits to the last `rounds`; where they show a change, those to the rounds since then. And how many it is."""
-
-    def attempt(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        _, is_first, rounds, change, _ = carry
-        fits = fit(rounds)
-        verdict, watched = watch(before, fits.gain, rounds == window)
-        since = jnp.where(is_first & verdict.changed, jnp.minimum(rounds, verdict.since), rounds)
-        return since < rounds, jnp.asarray(False), since, optax.tree.where(is_first, watched, change), fits
-
-    yes, nothing = jnp.asarray(True), optax.tree.zeros_like(jax.eval_shape(fit, rounds))
-    first = yes, yes, rounds, before, nothing
-    _, _, rounds, change, fits = jax.lax.while_loop(lambda carry: carry[0], attempt, first)
-    return fits, change, rounds
-
-
-class _Chosen(eqx.Module):
-    """One of several functions."""
-
-    functions: tuple[Callable[[PyTree], PyTree], ...]
-    index: Int[Array, ""]
-
-    def __call__(self, x: PyTree) -> PyTree:
-        return self._pick([function(x) for function in self.functions])
-
-    def batch(self, xs: PyTree) -> PyTree:
-        return self._pick([batched(function)(xs) for function in self.functions])
-
-    def _pick(self, values: list[PyTree]) -> PyTree:
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.index], *values)
-
-
-@partial(run_once, static_argnums=(0, 3))  # one program for all arrays
-def _empty(static: Static, arrays: list[Any], data: Data, window: int) -> Data:
-    prepared = static.join(arrays).prepared(data)
-    return jax.tree.map(lambda leaf: jnp.zeros((window, *leaf.shape), leaf.dtype), prepared)
-
-
-def _finite(values: Array) -> Array:
-    """With zeros for what is not."""
-    return jnp.where(jnp.isfinite(values), values, jnp.zeros_like(values))
-
-
-def _last(history: PyTree, newest: PyTree, window: int, slot: Int[Array, ""], rounds: Int[Array, ""]) -> PyTree:
-    """The samples of the last `rounds` along one axis, again and again; `slot` has the newest one's."""
-    ages = jnp.arange(window, dtype=jnp.int32) % rounds
-
-    def joined(kept: Array, newest: Array) -> Array:
-        others = kept[(slot - ages[1:]) % len(kept)]
-        return jnp.concatenate([newest, others.reshape(-1, *newest.shape[1:])])
-
-    return jax.tree.map(joined, history, newest)

@@ -54,9 +54,9 @@ class LiveOptions:
     """Print each prediction as its row arrives, a line each; no folder is written. A row without a target is answered
     at once and learnt when it comes again with its target."""
     save_every: float = 5.0
-    """Live: seconds between two versions of the state."""
+    """With `live`: seconds between two saves of the state."""
     predict_only: bool = False
-    """Predict with the saved learner and learn nothing; the state stays as it is."""
+    """Predict with the saved learner and learn nothing; the state file is not changed."""
     on_error: Literal["stop", "skip"] = "stop"
     """A row that cannot be read: stop, or leave it out and count it."""
 

@@ -121,7 +121,7 @@ def specification(config: StreamConfig, encoder: Encoder) -> Specification:
         outputs=min(max(schema.classes, 2), MOST_CLASSES) - 1 if schema.is_classification else 1,
         is_classification=schema.is_classification,
         with_references=with_references,
-        lags=encoder.lag_columns,
+        lags=encoder.lag_columns if encoder.lags else (0, 0),  # as for an estimator: equal ones share a program
         own=encoder.places,
         delay=blocks_until_known(config.horizon, config.rows_per_block),
         horizon=config.horizon,

@@ -31,10 +31,12 @@ from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.run import execute
 from smoothfbo.stream.segments import fill_forward, join, segments_of
 
-# One learner for all tests, so that its two programs compile once: three features (x, a lag, another lag), blocks of 8.
+# One learner for all tests, also for those of tables, so that its two programs compile once: three features (x, a lag,
+# another lag), blocks of 8.
 SPEC = Specification(
-    features=3, outputs=1, is_classification=False, with_references=False, block=8, rates=4, smoothing=3, lags=(1, 3)
-)
+    features=3, outputs=1, is_classification=False, with_references=False, block=8, rates=4, smoothing=3, lags=(1, 3),
+    own=(-1,),
+)  # fmt: skip
 OPTIONS = {"block": 8, "rates": 4, "smoothing": 3, "lags": 2, "windows": (), "references": False}
 
 

@@ -19,7 +19,10 @@ from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.segments import segments_of
 
 OPTIONS = {"block": 8, "rates": 4, "smoothing": 3}
-CLASSES = Specification(features=3, outputs=1, is_classification=True, with_references=False, **OPTIONS)
+# That of an estimator for three columns: its programs are compiled once for all files.
+CLASSES = Specification(
+    features=3, outputs=1, is_classification=True, with_references=False, own=(-1, -1, -1), **OPTIONS
+)
 LATE = dataclasses.replace(CLASSES, delay=2, horizon=9)
 SPECS = [pytest.param(CLASSES, id="at once"), pytest.param(LATE, id="late", marks=pytest.mark.thorough)]
 ROWS = 150

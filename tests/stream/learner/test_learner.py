@@ -31,7 +31,7 @@ from smoothfbo.stream.rows import Rows
 
 SMALL = Specification(features=3, outputs=1, is_classification=False, block=8, rates=4, windows=(2, 3), smoothing=3)
 # That of `StreamClassifier` in test_estimator.py, so that it compiles once.
-CLASSES = dataclasses.replace(SMALL, is_classification=True, with_references=False, windows=())
+CLASSES = dataclasses.replace(SMALL, is_classification=True, with_references=False, windows=(), own=(-1, -1, -1))
 
 
 def drifting(rows, seed=0, features=3, scale=1.0, noise=0.3):

@@ -24,7 +24,7 @@ class ArenaConfig:
     """Names of methods; all of them without a value: recommended, fbo, smooth-fbo, mixed-fbo, fbo-linear, fbo-solved,
     replayed-fbo, fbo-4, corrected-fbo, aid, aid-neumann, omd, unrolled, sobow, oagd, sogd, soba, sobbo, f2sa, exact."""
     add: tuple[str, ...] = ()
-    """Python files with methods (METHOD) and problems (PROBLEM) of your own; they join whatever is chosen above."""
+    """Python files with methods (METHOD) and problems (PROBLEM) of your own, in addition to those chosen above."""
     knobs: tuple[str, ...] = ()
     """Changes of the problems: NAME=VALUE for all that have this number, or PROBLEM.NAME=VALUE for one. Every problem
     has noise, dimension, period (rounds in which the truth goes round once: the speed of its drift) and drift (smooth,
@@ -42,15 +42,15 @@ class ArenaConfig:
     record_every: int = 10
     """Rounds from one evaluation of the exact objective and its gradient to the next."""
     map_noises: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
-    """The map of when smoothing pays: noises of the moving sources. Without a value there is no map."""
+    """Map of when smoothing pays: noise levels of the moving sources. Without a value no map is made."""
     map_periods: tuple[float, ...] = (200.0, 600.0, 1800.0, 5400.0)
-    """The map: rounds in which the sources go round once."""
+    """Map: rounds in which the sources go round once."""
     map_rates: int = 5
-    """The map: how many rates each method tries."""
+    """Map: how many rates each method tries."""
     map_window: int = 16
-    """The map: SmoothFBO's window."""
+    """Map: SmoothFBO's window."""
     map_seeds: int = 8
-    """The map: fresh seeds. It has as many tuning seeds as `tuning_seeds` says."""
+    """Map: fresh seeds. Its number of tuning seeds is `tuning_seeds`."""
     time_limit: float = 60.0
     """Seconds of processor time that the first rounds of a plug-in may take on a problem, compilation included."""
 

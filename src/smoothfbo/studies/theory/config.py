@@ -11,7 +11,7 @@ class TheoryConfig:
     """Check every lemma, theorem and corollary of the paper by experiment, where all quantities are known.
 
     Three problems: an oracle problem (Algorithm 1), a functional bilevel problem with inexact inner and adjoint solves
-    (Algorithm 3), and a linear inner predictor (the reduction lemma). Expectations are means over `lanes` runs.
+    (Algorithm 3), and a linear inner predictor (the reduction lemma). Expectations are means over many runs.
     """
 
     lanes: int = 200
@@ -23,11 +23,11 @@ class TheoryConfig:
     drifts: tuple[float, ...] = (0.0, 0.02, 0.1)
     """How far the problem moves per round."""
     step: float = 1.0
-    """Outer step as a fraction of the largest one of the theorem: 1/L for the oracle, 4/(5L) for estimates."""
+    """Outer step as a fraction of the largest that the theorem allows: 1/L for the oracle, 4/(5L) for estimates."""
     small_step: float = 0.1
     """A second, smaller fraction, for which the same proof holds with 2/α in place of 2L or 5L/2."""
     allow_large_step: bool = False
-    """Run fractions above 1 all the same; the results are marked as outside the assumptions."""
+    """Allow fractions above 1; their results are marked as outside the assumptions."""
     horizons: tuple[int, ...] = (100, 316, 1_000, 3_162, 10_000, 31_623, 100_000)
     """Numbers of rounds for the growth of the regret with T."""
     exponents: tuple[float, ...] = (0.333, 0.5, 0.667)
