@@ -413,6 +413,7 @@ MUTATIONS = [
     ("stream/base.py", "return self._is_started and self.learned_.can_predict(self.learned_.split_row(x)[1])", "return self._is_started", "stream/test_estimator_fit.py"),
     ("stream/groups/many.py", "(slots >= 0) & ~np.isnan(self.previous[slots])", "slots >= 0", "stream/groups/test_series_estimator.py"),
     ("stream/series.py", "y = np.where(weights > 0, y, np.nan)", "pass", "stream/test_estimator_fit.py"),
+    ("stream/estimators.py", "new = seen[np.argsort(first)]", "new = seen", "stream/test_estimator.py"),
     ("stream/learner/products.py", "np.where(self.is_switch, SWITCH, CLIP)", "np.where(self.is_switch, CLIP, CLIP)", "stream/learner/test_products.py"),
     ("stream/learner/products.py", "(one < other) & (text[one] != text[other])", "(one < other)", "stream/learner/test_products.py"),
     ("stream/learner/single.py", "experts[3 + fits, :p] += steps[self.begin.linear]", "pass", "stream/learner/test_products.py"),
