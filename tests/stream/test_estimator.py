@@ -77,6 +77,18 @@ def test_classes_may_be_anything_and_come_later():
     assert np.mean(batch.predict(x) == labels) > 0.6
 
 
+@pytest.mark.parametrize("kind", [str, object])
+def test_new_classes_are_numbered_as_they_appear_in_any_portions(kind):
+    x, _ = data(40)
+    y = np.array([*"ab" * 8, "z", "c", "z", "y", "c", *"abz" * 6, "b"], kind)
+    whole = StreamClassifier(block=8, rates=4).partial_fit(x[:16], y[:16]).partial_fit(x[16:], y[16:])
+    rows = StreamClassifier(block=8, rates=4).partial_fit(x[:16], y[:16])
+    for at in range(16, 40):
+        rows.partial_fit(x[at : at + 1], y[at : at + 1])
+    assert whole.classes_.tolist() == rows.classes_.tolist() == ["a", "b", "z", "c", "y"]
+    np.testing.assert_array_equal(whole.predict_proba(x), rows.predict_proba(x))
+
+
 @pytest.mark.parametrize(("classes", "slope"), [(2, 1.0), (2, 4.0), (4, 2.0)])
 def test_probabilities_are_nearly_those_of_a_logistic_regression(classes, slope):
     random = np.random.default_rng(0)

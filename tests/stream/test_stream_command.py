@@ -276,7 +276,7 @@ def test_a_value_far_from_all_others_is_named_once(tmp_path, capsys):
     assert stream(tmp_path / "data.csv", tmp_path / "run") == 0
     notes = json.loads((tmp_path / "run" / "summary.json").read_text())["notes"]
     assert [note for note in notes if "far from all else" in note] == [note for note in notes if "column 'x'" in note]
-    assert len([note for note in notes if note.startswith("column 'x', row 201: -9999 is far")]) == 1
+    assert len([note for note in notes if note.startswith("column 'x', row 201: -9999 (2 times) is far")]) == 1
     assert "row 201: -9999" in " ".join(capsys.readouterr().out.split())
     frame.drop([200, 300]).to_csv(tmp_path / "good.csv", index=False)
     assert stream(tmp_path / "good.csv", tmp_path / "good") == 0

@@ -160,8 +160,11 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
     def _encode(self, y: np.ndarray, classes: Any) -> np.ndarray:
         known = vars(self).get("classes_")
         _check_classes(*(np.asarray(group) for group in (known, classes, y) if group is not None))
-        seen = np.unique(y if classes is None else np.concatenate([classes, y]))
-        self.classes_ = seen if known is None else np.concatenate([known, np.setdiff1d(seen, known)])
+        seen, first = np.unique(y if classes is None else np.concatenate([classes, y]), return_index=True)
+        if known is not None:
+            new = seen[np.argsort(first)]
+            seen = np.concatenate([known, new[~np.isin(new, known)]])
+        self.classes_ = seen
         index = {value: float(position) for position, value in enumerate(self.classes_.tolist())}
         return np.array([index[value] for value in y.tolist()])
 

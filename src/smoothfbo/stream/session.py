@@ -67,9 +67,11 @@ class Session:
             distance = np.nan_to_num(np.abs(values - middle))
             row = int(np.argmax(distance))
             if high > low and distance[row] > FAR * (high - low):
+                count = int(np.sum(values == values[row]))
+                value = f"{values[row]:g} ({count:,} times)" if count > 1 else f"{values[row]:g}"
                 self.odd_values[name] = (
-                    f"column {name!r}, row {self.rows + row + 1:,}: {values[row]:g} is far from all else (half of the "
-                    f"values lie in {low:.4g} to {high:.4g}); if it stands for a missing value, leave it empty"
+                    f"column {name!r}, row {self.rows + row + 1:,}: {value} is far from all else (half of the values "
+                    f"lie in {low:.4g} to {high:.4g}); if it stands for a missing value, leave it empty"
                 )
 
     def add(self, target: np.ndarray, outcome: Outcome) -> None:

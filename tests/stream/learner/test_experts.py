@@ -239,3 +239,8 @@ def test_a_far_target_counts_when_it_stays():
     range, found = observe(after, jnp.asarray([901.0, 902, 903, 904]))
     assert found.counts.all()
     assert range.high == 904
+    found = check(after, jnp.asarray([900.0, jnp.nan, 900, 902]))  # what is always the same stands for a missing value
+    np.testing.assert_array_equal(found.counts, [False, False, False, True])
+    range, found = observe(after, jnp.full(30, 900.0))  # the last of 31 in a row
+    assert not found.counts.any()
+    np.testing.assert_array_equal(check(range, jnp.asarray([900.0, 900, 1, 900])).counts, [True, True, True, False])

@@ -29,7 +29,11 @@ def stream(seed=0):
 
 
 def process(x, y, spec=SPEC):
-    return Learner(spec).process(as_rows(x, y))
+    return process_rows(as_rows(x, y), spec)
+
+
+def process_rows(rows, spec):
+    return Learner(spec).process(rows)
 
 
 def excess(outcome, y, start, stop=ROWS, method="smoothfbo"):
@@ -112,6 +116,43 @@ def test_a_target_that_jumps_far_is_learnt():
     x, y = stream()
     y[EVENT:] += 100
     assert excess(process(x, y), y, EVENT + 500) < 0.1
+
+
+@pytest.mark.parametrize("is_known_late", [False, True])
+def test_a_far_value_that_comes_again_and_again_is_missing(is_known_late):
+    x, y = stream()
+    random = np.random.default_rng(5)
+    missing = random.random(ROWS) < 0.05
+    missing[EVENT : EVENT + 24] = True  # a sensor that fails
+    x[missing, 0] = y[missing] = -9999
+    spec = dataclasses.replace(SPEC, with_references=False)
+    rows = as_rows(x, y)
+    if is_known_late:
+        spec = dataclasses.replace(spec, delay=1, horizon=16)
+        rows = rows._replace(previous=np.r_[np.full(16, np.nan), y[:-16]])
+    squares = (process_rows(rows, spec).predictions[0] - y) ** 2
+    squares[missing] = np.nan
+    # While a block is odd, the column is left out: see `units`.
+    assert np.nanmean(squares[EVENT + 64 :]) - NOISE < 0.02
+
+
+def test_a_lag_that_is_missing_in_the_same_way_is_no_move():
+    random = np.random.default_rng(6)
+    level = np.cumsum(0.1 * random.normal(size=ROWS)) + random.normal(size=ROWS)
+    level[[EVENT, EVENT + 1, EVENT + 300, EVENT + 302]] = -9999
+    lags = np.stack([np.r_[np.full(lag, np.nan), level[:-lag]] for lag in (1, 2, 3)], axis=1)
+    spec = dataclasses.replace(SPEC, features=3, lags=(0, 3), with_references=False)
+    learner = Learner(spec)
+    learner.process(as_rows(lags, level))
+    assert learner.state.units.low.min() > -100
+    assert learner.state.targets.low > -100
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0])
+def test_a_target_that_jumps_far_is_learnt_even_if_it_then_stands_still(size):
+    x, y = stream()
+    y[EVENT:] = 1000 + size * (y[EVENT:] - y[EVENT:].mean())
+    assert excess(process(x, y), y, EVENT + 64) < 0.1
 
 
 def test_a_table_that_behaves_is_left_as_it_is():

@@ -29,6 +29,7 @@ from smoothfbo.stream.learner.rolling import (
 from smoothfbo.stream.learner.rows import RowMemory, add_rows, empty_rows
 from smoothfbo.stream.learner.specification import CLIP, Specification
 from smoothfbo.stream.learner.state import LearnerState
+from smoothfbo.stream.learner.tails import empty_tails
 from smoothfbo.stream.learner.units import PATIENCE, empty_target_range, empty_units, observe, observe_target
 from smoothfbo.stream.learner.views import Views, join_units, pairs, with_constant
 from smoothfbo.stream.rows import Rows
@@ -82,6 +83,7 @@ class Blocks:
             "units": empty_units(spec.features),
             "features": empty_moments(spec.features),
             "targets": empty_target_range(),
+            "tails": empty_tails(),
             "target": empty_moments(spec.outputs),
             "memory": empty_memory(spec.kept, spec.rates, self._windows),
             "rows": self._no_rows(),
@@ -137,6 +139,8 @@ class Blocks:
             known = found.counts & (~has_moved | (jnp.cumsum(found.moved) > 0))
             known &= self.views.is_last_plausible(state, block.previous)
         target = self.views.target(jnp.where(known, block.target, 0))
+        tails = self.views.judge_tails(state, block, known)
+        limit = jnp.where(self.views.is_learnt_free(state, block), self.views.limit(state), CLIP)
         units, counting = observe(state.units, block.features, self.views.is_lag)
         features = extend(state.features, counting, ~jnp.isnan(counting))
         moments = state.target
@@ -153,13 +157,14 @@ class Blocks:
             unit=jnp.where(is_first, spread, state.memory.unit),
             decayed=jnp.where(has_moved, 0, state.memory.decayed),
         )
-        inputs = with_constant(standardise(counting, features, CLIP))
+        inputs = with_constant(standardise(counting, features, limit[:, None]))
         goal = (target - moments.mean) / moments.spread
         last = jnp.where(jnp.isnan(block.previous)[:, None], target, self.views.previous(state, block.previous))
         z = jnp.concatenate([inputs, pairs(goal, (last - moments.mean) / moments.spread)], axis=1)
         root = mask if weight is None else jnp.sqrt(mask)  # of a mask it is the mask
         gram = second_moments((z * spread + centre - memory.origin) / memory.unit, root)
-        state = state._replace(units=units, features=features, targets=targets, target=moments, memory=memory)
+        state = state._replace(units=units, features=features, targets=targets, tails=tails)
+        state = state._replace(target=moments, memory=memory)
         scale = self._scale(lanes, target, moments.spread, mask)
         past = memory.decayed if spec.delay == 0 else jnp.where(has_moved, 0, past)
         state, finite = self._round(state, past, gram, inputs, goal, mask, scale)

@@ -45,7 +45,9 @@ def extend(moments: Moments, values: Float[Array, "rows columns"], valid: Bool[A
     )
 
 
-def standardise(values: Float[Array, "rows columns"], moments: Moments, limit: float) -> Float[Array, "rows columns"]:
+def standardise(
+    values: Float[Array, "rows columns"], moments: Moments, limit: Array | float
+) -> Float[Array, "rows columns"]:
     """(x − mean)/spread, cut to ±limit; what is missing becomes 0, the mean of the past."""
     scaled = (values - moments.mean) / moments.spread
     return jnp.where(jnp.isnan(values), 0, jnp.clip(scaled, -limit, limit))

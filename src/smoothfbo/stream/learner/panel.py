@@ -59,7 +59,8 @@ class Panel:
         spec = self.spec
         previous = self.views.previous(state, block.previous)
         target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
-        at_once = counts if weight is None else counts * weight
+        learnt = jnp.where(self.views.is_learnt_free(state, block), counts, 0)
+        at_once = learnt if weight is None else learnt * weight
         mean, spread = self.views.units_of_target(state)
         sums = jnp.concatenate([state.memory.decayed, state.since.moments[None]])
         moments = self.views.current(state)(sums)
@@ -73,12 +74,11 @@ class Panel:
         )
         since = judge(state.since, _compared(fits), (target - mean) / spread, counts)
         fits = fits * spread + mean
-        random, guesses = self._recur(state, inputs, fits, previous, target, counts)
+        random, guesses = self._recur(state, inputs, fits, previous, target, learnt)
         near = self._neighbours(state, block, inputs, previous, moments[ladder(spec.rates)[self.linear]], at_once)
         seasons = self.views.seasons(block, previous)
-        return ExpertPredictions(
-            jnp.concatenate([learned, fits, guesses, near, seasons, previous[None]]), since, random
-        )
+        experts = jnp.concatenate([learned, fits, guesses, near, seasons, previous[None]])
+        return ExpertPredictions(self.views.bounded(state, experts, previous), since, random)
 
     def _neighbours(
         self, state: LearnerState, block: Rows, inputs: Array, previous: Array, moments: Array, known: Array
@@ -116,7 +116,8 @@ class Panel:
         judged = jnp.where(is_outdated, 0, counts)
         since = judge(state.since, _compared((fits - mean) / spread), (target - mean) / spread, judged)
         inputs, previous = self.views.inputs(state, block.features), self.views.previous(state, block.previous)
-        return since, self._recur(state, inputs, fits, previous, target, counts)[0]
+        learnt = jnp.where(self.views.is_learnt_free(state, block), counts, 0)
+        return since, self._recur(state, inputs, fits, previous, target, learnt)[0]
 
     def has_changed(
         self, block: Rows, present: Float[Array, "experts rows outputs"], counts: Float[Array, " rows"]

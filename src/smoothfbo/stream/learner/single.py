@@ -46,6 +46,7 @@ class SingleRows:
     def __init__(self, begin: Beginning, state: LearnerState):
         self.begin, self.begun = begin, begin(state)
         self.origin, self.unit, self.middle, self.limit = self.begun.target.tolist()
+        self.cut, (self.lowest, self.highest, self.spread) = float(self.begun.cut), self.begun.reach.tolist()
         self.applies = self.limit == self.limit
         self.learnt = 0  # rows of the block
         self.asked: Any = None  # the row that was predicted last, and its prediction: it is mostly learnt next
@@ -86,9 +87,12 @@ class SingleRows:
             return
         goal, asked = (target - self.origin) / self.unit, self.asked
         is_same = asked is not None and asked[1] == previous and (asked[0] == features).all()
-        row, experts, predicted = asked[2:] if asked is not None and is_same else self._opinions(features, previous)
+        row, fits, experts, predicted = (
+            asked[2:] if asked is not None and is_same else self._opinions(features, previous)
+        )
         self.asked = None
-        self._fit(row, goal - experts, weight)
+        if self._is_learnt_free(features, row, goal):
+            self._fit(row, goal - fits, weight)
         error = goal - float(predicted[0])
         self._stack(experts - predicted[0], error, self.rules.part(error, LARGE_ERROR))
         self.rules.learn(np.concatenate([experts, predicted]), goal)
@@ -97,11 +101,8 @@ class SingleRows:
         self._follow()
 
     def _row(self, features: np.ndarray, previous: float) -> np.ndarray:
-        """v; see `Views.inputs`, `random_features.expand` and `products.multiply`."""
-        factor, shift, middle, limit, mean, spread, *_ = self.begun
-        values = factor * features + shift
-        standard = np.minimum(np.maximum((values - mean) / spread, -CLIP), CLIP)
-        standard = np.where(np.abs(values - middle) <= limit, standard, 0.0)  # what is NaN is not
+        """v; see `random_features.expand` and `products.multiply`."""
+        standard = self._standard(features, self.cut)
         angles = self.begin.matrix @ np.minimum(np.maximum(standard, -CLIP_OF_RANDOM), CLIP_OF_RANDOM)
         waves = math.sqrt(2.0) * np.cos(angles + self.begin.phases)
         last = ((previous - self.origin) / self.unit,)
@@ -112,19 +113,40 @@ class SingleRows:
         products = np.minimum(np.maximum(standard[one], -limits), limits) * cut[other]
         return np.concatenate([standard, (1.0,), waves, products, last])
 
-    def _opinions(self, features: np.ndarray, previous: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """v; what the experts say; and what the mixtures of them say, and the stacks."""
+    def _standard(self, features: np.ndarray, cut: float) -> np.ndarray:
+        """See `Views.inputs`."""
+        factor, shift, middle, limit, mean, spread, *_ = self.begun
+        values = factor * features + shift
+        standard = np.minimum(np.maximum((values - mean) / spread, -cut), cut)
+        return np.where(np.abs(values - middle) <= limit, standard, 0.0)  # what is NaN is not
+
+    def _is_learnt_free(self, features: np.ndarray, row: np.ndarray, goal: float) -> bool:
+        """See `tails.is_learnt_free`; `row` is as it was predicted."""
+        count = len(features)
+        free = row[:count]
+        if self.cut == CLIP or not (np.abs(free) > CLIP).any():
+            return True
+        coefficients = self.begun.experts[0]
+        by_cut = float(coefficients[: count + 1] @ np.append(self._standard(features, CLIP), 1.0))
+        by_free = float(coefficients[: count + 1] @ row[: count + 1])
+        return abs(by_free - goal) <= abs(by_cut - goal) + self.spread / self.unit
+
+    def _opinions(self, features: np.ndarray, previous: float) -> tuple[np.ndarray, ...]:
+        """v; what the fits say; this bounded: the experts; and what the mixtures of them say, and the stacks."""
         row = self._row(features, previous)
-        experts = self.begun.experts @ row
+        fits = self.begun.experts @ row
+        low, high = min(self.lowest, previous), max(self.highest, previous)
+        experts = np.minimum(np.maximum(fits, (low - self.origin) / self.unit), (high - self.origin) / self.unit)
         predicted = self.mixtures @ experts
         differences = experts - predicted[0]
         lowest, highest = REACH * differences.min(), REACH * differences.max()
         beyond = np.minimum(np.maximum(self._corrections[1] @ differences, lowest), highest)
-        return row, experts, np.concatenate([predicted, predicted[0] + beyond])
+        return row, fits, experts, np.concatenate([predicted, predicted[0] + beyond])
 
     def _fit(self, row: np.ndarray, errors: np.ndarray, weight: float) -> None:
         """The ladder, and the random features and products, which add to two of its predictions."""
-        _, _, _, _, _, _, _, experts, ladder, random, products, *_ = self.begun
+        begun = self.begun
+        experts, ladder, random, products = begun.experts, begun.ladder, begun.random, begun.products
         fits, p, size = len(ladder), ladder.shape[1], len(random)
         steps = _add_row(ladder, row[:p], weight) * errors[1 : 1 + fits, None]
         experts[1 : 1 + fits, :p] += steps

@@ -17,6 +17,7 @@ from smoothfbo.stream.learner.recursive import Fit, fit_to_past
 from smoothfbo.stream.learner.rounds import Rounds
 from smoothfbo.stream.learner.stacking import Stack, held_stack
 from smoothfbo.stream.learner.state import LearnerState
+from smoothfbo.stream.learner.tails import edges
 from smoothfbo.stream.learner.units import far_from, target_far_from
 
 
@@ -24,7 +25,9 @@ class BlockStart(NamedTuple):
     """A block that begins. The experts are in the first units of the target.
 
     - `factor`, `shift`, `middle`, `limit`, `mean`, `spread`: of the features; beyond the limit a value is left out.
+    - `cut`: where standardised features are cut.
     - `target`: origin and unit, and the middle and the limit of what can be meant; NaN where there is no prediction.
+    - `reach`: the lowest and the highest prediction, and the spread of the target.
     - `experts`: A; `ladder`, `random`, `products`: the inverses of the three kinds of fits; the last may be none.
     - `stack`: inverses and c; `first`, `second`, `recent`: what the weights are made of.
     """
@@ -35,7 +38,9 @@ class BlockStart(NamedTuple):
     limit: Any
     mean: Any
     spread: Any
+    cut: Any
     target: Any
+    reach: Any
     experts: Any
     ladder: Any
     random: Any
@@ -79,9 +84,10 @@ class Beginning:
         assert isinstance(mixed.stack, Stack)
         return BlockStart(
             *(state.units.factor, state.units.shift, middle, jnp.where(state.units.odd > 0, -1, limit)),
-            *(state.features.mean, state.features.spread),
+            *(state.features.mean, state.features.spread, views.limit(state)),
             # A far target may stay: the next ones are judged by that.
             jnp.where((state.memory.blocks > 0) & (state.targets.far == 0), target, jnp.nan),
+            jnp.stack([*edges(state.tails, state.targets), state.target.spread[0]]),
             self._experts(learned, ladder.coefficients, state.random, spread / unit, (mean - origin) / unit),
             ladder.inverse,
             state.random.waves.inverse / (1 - 1 / MEMORY),

@@ -14,6 +14,7 @@ from smoothfbo.stream.learner.random_features import Expanded
 from smoothfbo.stream.learner.rolling import RawRows, RollingRidge
 from smoothfbo.stream.learner.rows import RowMemory
 from smoothfbo.stream.learner.since import Since
+from smoothfbo.stream.learner.tails import Tails
 from smoothfbo.stream.learner.units import TargetRange, Units
 from smoothfbo.stream.learner.waiting import Waiting
 
@@ -24,6 +25,7 @@ class LearnerState(NamedTuple):
     units: Units
     features: Moments
     targets: TargetRange
+    tails: Tails
     target: Moments
     memory: Memory
     rows: RowMemory | None  # only for a network

@@ -6,7 +6,9 @@ Nothing is cut or scaled as long as a column behaves; a table without such value
   temperatures. It is treated as missing.
 - A block is *odd* if its median lies far outside of all values so far (by half of their range), or if its spread is
   five times as large, or as small, as that of any block so far. Its values are treated as missing, too.
-- Lags of the target are judged together: if two lags of a row are far, the target has moved, and they count.
+- Lags of the target are judged together: if two lags of a row are far, the target has moved.
+- A far value that comes again and again, such as −9999, stands for a missing one. So far targets in a row have moved if
+  two of them differ, or if there are 32; far lags if two of them differ.
 - If odd values halve the loss of their block, the move is real, and they count at once. After eight odd blocks in a row
   the column has another unit, if predictions are better with its values mapped to what they were before; from then on
   they are mapped.
@@ -24,7 +26,7 @@ OUTSIDE = 2.0  # half ranges
 OTHER_SPREAD = 5.0
 HISTORY = 32  # blocks before a block can be odd
 PATIENCE = 8  # odd blocks until they count
-STAYS = 2  # far targets in a row: from then on they count
+STAYS = 32  # far targets in a row that are all the same: from then on they count
 PATIENCE_FOR_LAGS = 3  # lags of the target are never in another unit than the target
 REAL = 0.5  # of the loss without the values: a move that leaves no more than this is real
 FEW = 32  # rows of a block whose quartiles are found by comparing all pairs
@@ -68,13 +70,18 @@ def usable(
 ) -> Float[Array, "*rows columns"]:
     """The values of rows that are predicted, in the first unit; NaN where they are far or the column is odd."""
     converted = in_first_unit(units, values)
-    far = _alone(_is_far(units, converted), is_lag)
+    far = _alone(_is_far(units, converted), converted, is_lag)
     return jnp.where(far | (units.odd > 0), jnp.nan, converted)
 
 
-def _alone(far: Bool[Array, "*rows columns"], is_lag: Bool[Array, " columns"]) -> Bool[Array, "*rows columns"]:
-    """What is far and is not one of two far lags."""
-    return far & ~(is_lag & (jnp.sum(far & is_lag, axis=-1, keepdims=True) >= 2))
+def _alone(
+    far: Bool[Array, "*rows columns"], values: Float[Array, "*rows columns"], is_lag: Bool[Array, " columns"]
+) -> Bool[Array, "*rows columns"]:
+    """What is far and is not one of two far lags that differ."""
+    lags = far & is_lag
+    highest = jnp.max(jnp.where(lags, values, -jnp.inf), axis=-1, keepdims=True)
+    lowest = jnp.min(jnp.where(lags, values, jnp.inf), axis=-1, keepdims=True)
+    return far & ~(is_lag & (highest > lowest))
 
 
 def observe(
@@ -83,14 +90,16 @@ def observe(
     """One block more; its values in the first unit, NaN where they do not count."""
     converted = in_first_unit(units, values)
     known = ~jnp.isnan(converted)
-    lower, median, upper = _quartiles(converted)
+    far, is_first = _is_far(units, converted), units.blocks == 0
+    count, of = jnp.sum(far, axis=0), jnp.sum(known, axis=0)
+    # A few far values do not make a block odd.
+    lower, median, upper = _quartiles(jnp.where(far & (4 * count <= of), jnp.nan, converted))
     spread = upper - lower
-    is_first = units.blocks == 0
     far_at_first = (spread > 0) & (jnp.abs(converted - median) > FAR_AT_FIRST * spread)
-    far = jnp.where(is_first, far_at_first, _is_far(units, converted)) & known
+    far = jnp.where(is_first, far_at_first, far)
     # At the beginning little is known: what most values of a block do cannot be wrong.
-    far &= ~((units.blocks < HISTORY) & ~is_first & (2 * jnp.sum(far, axis=0) > jnp.sum(known, axis=0)))
-    far = _alone(far, is_lag)
+    far &= ~((units.blocks < HISTORY) & ~is_first & (2 * count > of))
+    far = _alone(far, converted, is_lag)
     middle, half = _range(units)
     outside = (half > 0) & (jnp.abs(median - middle) > jnp.where(is_lag, FAR, OUTSIDE) * half)
     outside &= ~(is_lag & (jnp.sum(is_lag) >= 2))
@@ -196,17 +205,23 @@ def _ranks(values: Float[Array, "rows *columns"]) -> Int[Array, "rows *columns"]
 
 
 class TargetRange(NamedTuple):
-    """The range of all targets that counted, and how many in a row were far from it."""
+    """The range of all targets that counted.
+
+    - `far`: how many in a row were far from it, up to now; `others`: how many of these were not what the last one was.
+    - `last`: the last one that was far.
+    """
 
     low: Float[Array, ""]
     high: Float[Array, ""]
     far: Int[Array, ""]
+    others: Int[Array, ""]
+    last: Float[Array, ""]
     blocks: Int[Array, ""]
 
 
 def empty_target_range() -> TargetRange:
     none, count = jnp.zeros(()), jnp.zeros((), jnp.int32)
-    return TargetRange(none + jnp.inf, none - jnp.inf, count + 0, count + 0)
+    return TargetRange(none + jnp.inf, none - jnp.inf, count + 0, count + 0, none + 0, count + 0)
 
 
 class Plausible(NamedTuple):
@@ -214,7 +229,7 @@ class Plausible(NamedTuple):
 
     counts: Bool[Array, " rows"]
     moved: Bool[Array, " rows"]
-    far_at_end: Int[Array, ""]  # in a row
+    after: TargetRange  # what is far in it; the range itself is as before
 
 
 def plausible(
@@ -225,11 +240,22 @@ def plausible(
     middle, limit = target_far_from(range)
     far = jnp.abs(target - middle) > limit
     far = known & jnp.where(range.blocks > 0, far, False if far_at_first is None else far_at_first)
-    # Far ones in a row up to each row: all so far, less those up to the last that was not far.
-    so_far = range.far + jnp.cumsum(far, dtype=jnp.int32)
-    run = so_far - jax.lax.cummax(jnp.where(known & ~far, so_far, 0))
-    moved = far & (run >= STAYS)
-    return Plausible(known & (~far | moved), moved, run[-1])
+    rows = jnp.arange(len(target), dtype=jnp.int32)
+    # The far one before each row; of a run the first is no other than the one before, whatever that was.
+    before = jnp.concatenate([jnp.full(1, -1, jnp.int32), jax.lax.cummax(jnp.where(far, rows, -1))])
+    value = jnp.where(before >= 0, target[before], range.last)
+    run = _in_a_row(range.far, far, known & ~far)
+    other = far & (run > 1) & (target != value[:-1])
+    others = _in_a_row(range.others, other, known & ~far)
+    moved = far & ((others > 0) | (run >= STAYS))
+    after = range._replace(far=run[-1], others=others[-1], last=value[-1])
+    return Plausible(known & (~far | moved), moved, after)
+
+
+def _in_a_row(before: Int[Array, ""], is_one: Bool[Array, " rows"], ends: Bool[Array, " rows"]) -> Int[Array, " rows"]:
+    """How many there were up to each row: all so far, less those up to the last end."""
+    so_far = before + jnp.cumsum(is_one, dtype=jnp.int32)
+    return so_far - jax.lax.cummax(jnp.where(ends, so_far, 0))
 
 
 def target_far_from(range: TargetRange) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -251,4 +277,5 @@ def observe_target(range: TargetRange, target: Float[Array, " rows"]) -> tuple[T
     low = jnp.minimum(range.low, jnp.min(jnp.where(counts, target, jnp.inf)))
     high = jnp.maximum(range.high, jnp.max(jnp.where(counts, target, -jnp.inf)))
     blocks = range.blocks + jnp.any(counts).astype(jnp.int32)
-    return TargetRange(low, high, jnp.where(counts[-1], 0, found.far_at_end), blocks), found
+    far, others = (jnp.where(counts[-1], 0, count) for count in (found.after.far, found.after.others))
+    return TargetRange(low, high, far, others, found.after.last, blocks), found

@@ -4,14 +4,17 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float
 
+from smoothfbo.stream.learner import tails
 from smoothfbo.stream.learner.calibration import with_first
 from smoothfbo.stream.learner.memory import change_units
 from smoothfbo.stream.learner.moments import Moments, standardise
 from smoothfbo.stream.learner.specification import CLIP, Specification
 from smoothfbo.stream.learner.state import LearnerState
-from smoothfbo.stream.learner.units import Units, plausible, usable
+from smoothfbo.stream.learner.tails import Tails
+from smoothfbo.stream.learner.units import FAR, Units, plausible, usable
 from smoothfbo.stream.rows import Rows
 
 
@@ -28,7 +31,63 @@ class Views:
 
     def inputs(self, state: LearnerState, features: Float[Array, "rows columns"]) -> Float[Array, "rows p"]:
         """In standard units, with the constant 1."""
-        return with_constant(standardise(self.usable(state.units, features), state.features, CLIP))
+        return self._cut(state, features, self.limit(state))
+
+    def _cut(
+        self, state: LearnerState, features: Float[Array, "rows columns"], limit: Array | float
+    ) -> Float[Array, "rows p"]:
+        return with_constant(standardise(self.usable(state.units, features), state.features, limit))
+
+    def limit(self, state: LearnerState) -> Float[Array, ""]:
+        """Where standardised features are cut."""
+        return tails.limit(state.tails, state.memory.blocks) if self.has_tails else jnp.asarray(CLIP)
+
+    @property
+    def has_tails(self) -> bool:
+        """Whether values may count as they are, however large: see `tails`."""
+        return not (self.spec.is_classification or self.spec.is_network)
+
+    def bounded(
+        self,
+        state: LearnerState,
+        predictions: Float[Array, "*methods rows outputs"],
+        last: Float[Array, "rows outputs"],
+    ) -> Float[Array, "*methods rows outputs"]:
+        if not self.has_tails:
+            return predictions
+        return tails.bounded(predictions, last, tails.edges(state.tails, state.targets))
+
+    def is_learnt_free(self, state: LearnerState, block: Rows) -> Bool[Array, " rows"]:
+        """Which rows are learnt with the values they were predicted with."""
+        if not self.has_tails:
+            return jnp.ones(block.target.shape, bool)
+        mean, spread = self.units_of_target(state)
+        target = (self.target(block.target) - mean) / spread
+        free, cut = (self._learned(state, block, limit) for limit in (tails.LARGEST, CLIP))
+        return (self.limit(state) == CLIP) | tails.is_learnt_free(free, cut, target)
+
+    def judge_tails(self, state: LearnerState, block: Rows, known: Bool[Array, " rows"]) -> Tails:
+        """What a block says of values and of predictions that lie far out, before it is learnt."""
+        if not self.has_tails:
+            return state.tails
+        mean, spread = self.units_of_target(state)
+        last, target = self.previous(state, block.previous), jnp.where(known, block.target, jnp.nan)[:, None]
+        reaches = tails.REACH, FAR
+        near, far = (tails.edges_within(state.targets, reach) for reach in reaches)
+
+        def errors(limit: Array | float, edges: tails.Edges) -> Float[Array, "rows outputs"]:
+            predictions = self._learned(state, block, limit) * spread + mean
+            return (tails.bounded(predictions, last, edges) - target) / spread
+
+        usual, limit = tails.edges(state.tails, state.targets), self.limit(state)
+        of_values = errors(tails.LARGEST, usual), errors(CLIP, usual)
+        judged = tails.add_losses(state.tails, of_values, (errors(limit, far), errors(limit, near)))
+        return optax.tree.where(state.memory.blocks > 0, judged, state.tails)
+
+    def _learned(self, state: LearnerState, block: Rows, limit: Array | float) -> Float[Array, "rows outputs"]:
+        """What the fit under the learned memory says, in standard units."""
+        params = state.learners.estimator.inner.params[0].reshape(self.spec.outputs, -1)
+        return self._cut(state, block.features, limit) @ params.T
 
     def usable(self, units: Units, features: Array) -> Array:
         return usable(units, features, self.is_lag)
