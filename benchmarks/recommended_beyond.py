@@ -3,7 +3,7 @@
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
 reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
 its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
-`python -m benchmarks.recommended_beyond --out FILE [--group unseen] [--only NAME ...]`.
+`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...]`.
 """
 
 import argparse
@@ -23,10 +23,11 @@ import optax
 import smoothfbo as sf
 from benchmarks import measure
 from benchmarks.beyond_problems import PROBLEMS, Case
+from benchmarks.blind_problems import BLIND
 from benchmarks.recommended_regression import ratio
 from benchmarks.unseen_problems import UNSEEN
 
-GROUPS, ALL = {"beyond": PROBLEMS, "unseen": UNSEEN}, PROBLEMS | UNSEEN
+GROUPS, ALL = {"beyond": PROBLEMS, "unseen": UNSEEN, "blind": BLIND}, PROBLEMS | UNSEEN | BLIND
 SEEDS, TUNING = tuple(range(14_000, 14_020)), tuple(range(540, 544))
 KINDS = ("sgd", "normalised", "adam")
 RATES = tuple(float(f"{rate:.1g}") for rate in 10.0 ** np.arange(-4, 2.25, 0.5))  # in the problem's units
@@ -156,11 +157,12 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="the JSON file to write; other problems in it are kept")
-    parser.add_argument("--group", choices=GROUPS, default="beyond", help="unseen: those that nothing was chosen on")
+    parser.add_argument("--group", choices=GROUPS, default="beyond", help="unseen, blind: nothing was chosen on them")
     parser.add_argument("--only", nargs="+", choices=ALL, help="these problems, of any group")
     arguments = parser.parse_args()
 
-    command = "python -m benchmarks.recommended_beyond" + (" --group unseen" if arguments.group == "unseen" else "")
+    group = "" if arguments.group == "beyond" else f" --group {arguments.group}"
+    command = f"python -m benchmarks.recommended_beyond{group}"
     commit = measure.commit()  # of what runs now: files may change while it does
     cases = {case["problem"]: case for case in _stored(arguments.out)}
     for name in arguments.only or GROUPS[arguments.group]:
