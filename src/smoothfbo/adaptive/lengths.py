@@ -238,6 +238,10 @@ def adaptive_steps(
         nothing = tuple(zeros for _ in directions)
         # λ stays where the moves so far have led: the next round judges them, and no move of this one.
         idle = state._replace(directions=nothing, moves=moves, before=params, average=zeros)
+        # Gradients that are 0 where the losses have values: λ may have come to a flat place.
+        is_flat = ~usable & jnp.isfinite(squared_norm(gradients)) & _is_known(value)
+        seen = idle._replace(retreat=retreat, usual=state.usual._replace(long_sizes=usual.long_sizes))
+        idle, usable = optax.tree.where(is_flat, seen, idle), usable | (is_flat & returns)
         return optax.tree.where(usable, move, zeros), optax.tree.where(usable, following, idle)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
@@ -262,6 +266,11 @@ def _checked(updates: PyTree, candidates: Any, grad: PyTree | None, planned: int
             "the gradient before it: write adaptive_steps alone, without a chain or a mask."
         )
     return gradients, judge
+
+
+def _is_known(value: Any) -> Any:
+    """Whether there is an outer loss. In a round that was skipped it is infinite."""
+    return False if value is None else jnp.isfinite(value)
 
 
 def _faded(

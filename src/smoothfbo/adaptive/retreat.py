@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 FLAT = 0.1  # of the long-run size: gradients below it for three rounds are those of a flat place
-INFORMATIVE = 0.3  # of the long-run size: λ with gradients beyond it is a place to return to
+INFORMATIVE = 0.3, 3.0  # of the long-run size: λ with gradients between these is a place to return to
 GONE = 1 / 30  # of the long-run size, in one of the first rounds: the first moves were too long
 FIRST = 10  # rounds
 RECENT = 0.7  # of the old mean, in the running mean of the loss
@@ -45,6 +45,10 @@ def judge_place(
     - the sizes of three rounds were below 0.1, and the mean outer loss of the last rounds is larger than it was at
       `place`, by two standard errors. Where gradients fade because λ does well, it is not;
     - or in one of the first ten rounds the size is below 1/30: gradients do not vanish so fast on the way to an answer.
+      (A size of 0 may also mean that a round has no samples.)
+
+    A place to return to is one with gradients between 0.3 and 3 times their long-run size: beyond, they are as little
+    worth, where a few samples with nearly all of the weight are left, say.
 
     `value` is the outer loss of the round, or None: then only the second rule is left.
     """
@@ -61,10 +65,10 @@ def judge_place(
     error = jnp.sqrt(2 * scatter * (1 - RECENT) / (1 + RECENT))
     is_flat = largest < FLAT
     is_worse = is_known & (now - state.loss > SURE * error)
-    was_too_long = ~is_first & (age < FIRST) & (size < GONE)
+    was_too_long = ~is_first & (age < FIRST) & (size > 0) & (size < GONE)
     returns = was_too_long | (is_flat & is_worse)
 
-    is_informative = size >= INFORMATIVE
+    is_informative = (size >= INFORMATIVE[0]) & (size <= INFORMATIVE[1])
     following = RetreatState(
         place=jax.tree.map(lambda new, old: jnp.where(is_informative, new, old), params, state.place),
         usual=jnp.where(is_informative, usual, state.usual),
