@@ -3,7 +3,7 @@
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
 reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
 its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
-`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...]`.
+`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...] [--keep-rivals]`.
 """
 
 import argparse
@@ -118,31 +118,46 @@ def tune(program: Program, grids: dict[str, list[Any]], seeds: Sequence[int]) ->
     return found
 
 
+def run_rivals(
+    name: str,
+    seeds: Sequence[int],
+    tuning: Sequence[int],
+    kinds: Sequence[str] = KINDS,
+    rates: Sequence[float] = RATES,
+    rounds: int | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Every rival's setting, and its gap on every seed."""
+    _, usual, make = ALL[name]
+    grids = {method: grid(method, kinds, rates) for method in METHODS}
+    program = Program(make, rounds or usual, rival, sum(map(len, grids.values())), len(tuning))
+    found = tune(program, grids, tuning)
+    gaps = program(list(found.values()), seeds)["gap"]
+    return {
+        method: {"gap": float(gap.mean()), "seeds": gap.tolist(), "step": KINDS[kind], "rate": rate, "window": window}
+        for (method, (kind, rate, window, _)), gap in zip(found.items(), gaps, strict=True)
+    }
+
+
 def compare(
     name: str,
     seeds: Sequence[int] = SEEDS,
     tuning: Sequence[int] = TUNING,
-    kinds: Sequence[str] = KINDS,
-    rates: Sequence[float] = RATES,
     rounds: int | None = None,
+    rivals: dict[str, dict[str, Any]] | None = None,
+    **grids: Any,
 ) -> dict[str, Any]:
-    """One line of the table."""
+    """One line of the table. `rivals` are those of a stored one, if they are not to be run again."""
     what, usual, make = ALL[name]
     rounds = usual if rounds is None else rounds
-    grids = {method: grid(method, kinds, rates) for method in METHODS}
-    program = Program(make, rounds, rival, sum(map(len, grids.values())), len(tuning))
-    found = tune(program, grids, tuning)
-    gaps = dict(zip(METHODS, program(list(found.values()), seeds)["gap"], strict=True))
+    rivals = run_rivals(name, seeds, tuning, rounds=rounds, **grids) if rivals is None else rivals
     ours = Program(make, rounds, recommended, 1, len(seeds))([(0,)], seeds)
     row = {"problem": name, "what": what, "rounds": rounds, "standing": float(ours["standing"].mean())}
-    row["best_tuned"] = min(METHODS, key=lambda method: np.nan_to_num(gaps[method].mean(), nan=np.inf))
-    gaps["recommended"] = ours["gap"][0]
-    row["methods"] = {method: {"gap": float(each.mean()), "seeds": each.tolist()} for method, each in gaps.items()}
-    for method, (kind, rate, window, _) in found.items():
-        row["methods"][method] |= {"step": KINDS[kind], "rate": rate, "window": window}
-    row["methods"]["recommended"]["skipped"] = int(ours["skipped"].sum())
+    row["best_tuned"] = min(METHODS, key=lambda method: np.nan_to_num(rivals[method]["gap"], nan=np.inf))
+    gap = ours["gap"][0]
+    mine = {"gap": float(gap.mean()), "seeds": gap.tolist(), "skipped": int(ours["skipped"].sum())}
+    row["methods"] = {**rivals, "recommended": mine}
     for against in ("best_tuned", "fbo"):
-        row[f"to_{against}"] = ratio(gaps["recommended"], gaps[row.get(against, against)])
+        row[f"to_{against}"] = ratio(gap, np.array(rivals[row.get(against, against)]["seeds"]))
     return row
 
 
@@ -157,8 +172,11 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="the JSON file to write; other problems in it are kept")
-    parser.add_argument("--group", choices=GROUPS, default="beyond", help="unseen, blind: nothing was chosen on them")
+    parser.add_argument(
+        "--group", choices=GROUPS, default="beyond", help="unseen, blind: written when the method was finished"
+    )
     parser.add_argument("--only", nargs="+", choices=ALL, help="these problems, of any group")
+    parser.add_argument("--keep-rivals", action="store_true", help="run smooth_fbo alone; the rivals are in the file")
     arguments = parser.parse_args()
 
     group = "" if arguments.group == "beyond" else f" --group {arguments.group}"
@@ -167,8 +185,11 @@ def main() -> None:
     cases = {case["problem"]: case for case in _stored(arguments.out)}
     for name in arguments.only or GROUPS[arguments.group]:
         before = time.perf_counter()
-        case = compare(name)
-        cases[name] = {**case, "commit": commit, "seconds": round(time.perf_counter() - before)}
+        old = cases[name] if arguments.keep_rivals else {}
+        case = compare(name, rivals={method: old["methods"][method] for method in METHODS} if old else None)
+        of_rivals = old.get("rivals_commit", old.get("commit", commit))
+        seconds = round(time.perf_counter() - before)
+        cases[name] = {**case, "commit": commit, "rivals_commit": of_rivals, "seconds": seconds}
         print(f"{line(case)}  ({cases[name]['seconds']} s)", flush=True)
         stored = {
             "command": command, "device": jax.devices()[0].device_kind,

@@ -64,9 +64,9 @@ def reference(
             if not cautious:
                 total = lengths @ moves
                 shares = -judge * total / (np.linalg.norm(judge) * np.linalg.norm(total))
-                shares *= min(1, np.linalg.norm(judge) / usual)
-                beyond = shares - shares.sum() * np.abs(shares)
-                evidence = 0.98 * evidence + [shares, beyond, shares**2]
+                part = min(1, np.linalg.norm(judge) / usual) * shares
+                beyond = part - shares.sum() * np.abs(part)
+                evidence = 0.98 * evidence + [part, beyond, part**2]
                 for j in range(outer.size):
                     certain = np.abs(evidence[:2, j]) > 3 * np.sqrt(evidence[2, j])
                     if certain.all() and evidence[0, j] * evidence[1, j] > 0:

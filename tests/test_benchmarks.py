@@ -169,6 +169,8 @@ def test_problems_beyond_the_arena_are_tuned_on_other_seeds_than_are_reported():
     np.testing.assert_allclose(
         made["to_best_tuned"]["mean"], made["methods"]["recommended"]["gap"] / min(rivals.values())
     )
+    kept = {name: made["methods"][name] for name in recommended_beyond.METHODS}
+    assert recommended_beyond.compare("quadratic-plane", (0, 1, 2), rounds=40, rivals=kept) == made
 
 
 QUICK = ("ridge", "expectile", "policy", "sensors", "valley", "crosstalk", "smoothness")

@@ -7,14 +7,14 @@ import pytest
 from steps_reference import ROUNDS, draw, moved, reference
 
 import smoothfbo as sf
-from smoothfbo.adaptive.coordinates import all_alike, learn_factors
+from smoothfbo.adaptive.coordinates import all_alike, learn_factors, shortened
 
 START = np.array([0.1, -3.0, 2.0, 5.0])
 
 
 def of_other_units():
     """Noise, and two small coordinates: the third one's gradient keeps its sign, that of the fourth alternates."""
-    gradients, generator = draw(count=2), np.random.default_rng(1)
+    gradients, generator = draw(count=2), np.random.default_rng(3)
     gradients[..., :2] = generator.normal(size=gradients[..., :2].shape)
     gradients[..., 2] = 1e-3 * (1 + 0.1 * generator.normal(size=gradients.shape[:2]))
     gradients[..., 3] = 1e-3 * (-1.0) ** np.arange(ROUNDS)[:, None]
@@ -38,22 +38,36 @@ def test_with_a_cautious_judge_all_coordinates_are_alike():
     np.testing.assert_array_equal(state.coordinates.factors, 1)
 
 
-def test_what_all_lengths_learn_is_not_learnt_twice():
-    """If all coordinates keep moving too little, that is for the lengths; if one keeps moving too far, for it alone."""
-    alike = apart = all_alike(jnp.zeros(3))
+@pytest.mark.parametrize("faded", [1.0, 0.5, 0.05])
+def test_what_all_lengths_learn_is_not_learnt_twice(faded):
+    """If all coordinates keep moving too little, that is for the lengths, also where gradients fade: behind a softmax,
+    say, λ would run away. If one keeps moving too far, that is for it alone."""
+    alike, apart, single = all_alike(jnp.zeros(3)), all_alike(jnp.zeros(3)), all_alike(jnp.zeros(()))
     for _ in range(60):
-        alike = learn_factors(alike, -jnp.ones(3), jnp.ones(3), jnp.ones(()))
-        apart = learn_factors(apart, jnp.array([-1.0, -1.0, 0.01]), jnp.ones(3), jnp.ones(()))
+        alike = learn_factors(alike, -jnp.ones(3), jnp.ones(3), jnp.asarray(faded))
+        apart = learn_factors(apart, jnp.array([-1.0, -1.0, 0.01]), jnp.ones(3), jnp.asarray(faded))
+        single = learn_factors(single, -jnp.ones(()), jnp.ones(()), jnp.asarray(faded))
     np.testing.assert_array_equal(alike.factors, 1)
     np.testing.assert_array_equal(apart.factors[:2], 1)
     assert apart.factors[2] < 1
+    assert single.factors == 1
 
 
-def test_a_single_number_has_its_length_alone():
-    state = all_alike(jnp.zeros(()))
-    for _ in range(200):
-        state = learn_factors(state, -jnp.ones(()), jnp.ones(()), jnp.ones(()))
-    assert state.factors == 1
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_is_too_small_to_be_squared_is_no_verdict(dtype):
+    state, small = all_alike(jnp.zeros(2, dtype)), 1e-10 if dtype == "float32" else 1e-3
+    for t in range(30):
+        judge, move = jnp.array([(-1.0) ** t, -small], dtype), jnp.array([1.0, small], dtype)
+        state = learn_factors(state, judge, move, jnp.ones(()))
+        state = learn_factors(state, small * judge, small * move, jnp.ones(()))
+        assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(state))
+    np.testing.assert_array_equal(state.factors, 1)
+
+
+def test_on_the_way_back_factors_above_1_are_left_out():
+    state = all_alike(jnp.zeros(2))._replace(factors=jnp.array([4.0, 0.5]), sums=jnp.ones(2))
+    np.testing.assert_array_equal(shortened(state).factors, [1.0, 0.5])
+    np.testing.assert_array_equal(shortened(state).sums, 0)
 
 
 def test_factors_have_bounds_and_huge_gradients_are_left_out():

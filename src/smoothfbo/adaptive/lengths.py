@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
-from smoothfbo.adaptive.coordinates import CoordinateState, all_alike, learn_factors, without_evidence
+from smoothfbo.adaptive.coordinates import CoordinateState, all_alike, learn_factors, shortened, without_evidence
 from smoothfbo.adaptive.moves import combined, made, scaled, shortening, through, traced
 from smoothfbo.adaptive.retreat import RetreatState, at_start, judge_place
 from smoothfbo.adaptive.usual import LARGE, UsualState, entries, inverse_sizes, learn, nothing_known, weigh
@@ -43,7 +43,7 @@ class AdaptiveState(NamedTuple):
     moves: tuple[PyTree, ...]  # h_k: what was followed of them in the last rounds
     cosines: Float[Array, " directions"]  # running means of c
     before: PyTree  # λ of the last round
-    average: PyTree  # Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
+    average: PyTree  # f ∘ Σ ρ_k g_k/rms_k / Σ ρ_k/rms_k, the gradient that the last move followed
     coordinates: CoordinateState  # f, and what is known of each coordinate
     since: Int[Array, ""]  # rounds with a gradient since the problem changed at once, or since the start
 
@@ -117,7 +117,7 @@ def adaptive_steps(
     - `memory`: share of the old mean in the long-run mean of squares. rms never falls below a sixth of its root.
     - `cautious`: for a ĝ_t that shares some noise with the moves that it judges, so that they look too short. No move
       is then longer than 0.3 ‖λ‖, and one that is cut to it shortens the lengths, too, which would grow for ever. Where
-      large gradients come now and then, after jumps, say, that makes the answer slow.
+      large gradients come now and then, after jumps, say, that makes the answer slow. Coordinates have no factors.
     - `project`: the projection that the loop makes after the step, the same as in `Online`. It is called eight times
       more a round, for two candidates. Without it cuts are seen entry by entry, which is right where Λ is a box.
 
@@ -230,6 +230,7 @@ def adaptive_steps(
         )  # fmt: skip
         returned = _begun_again(following)._replace(
             lengths=jnp.where(was_too_long, MUCH_SHORTER, SHORTER) * lengths,
+            coordinates=shortened(coordinates),
             usual=usual._replace(usual=state.retreat.usual, long_sizes=jnp.ones_like(usual.long_sizes)),
             average=zeros,
         )

@@ -295,7 +295,7 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path):
         files.save(state, Learner(SMALL), {})
     finally:
         files.VERSION = before
-    with pytest.raises(UsageError, match="has version 99; this program reads version 9"):
+    with pytest.raises(UsageError, match="has version 99; this program reads version 10"):
         files.load(state)
 
 

@@ -16,7 +16,7 @@ from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 from smoothfbo.stream.session import open_configured, options_and_schema, reopen_table
 
-VERSION = 5
+VERSION = 6
 
 
 def new_session(config: StreamConfig) -> tuple[OpenTable, SeriesSession]:

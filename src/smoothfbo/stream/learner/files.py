@@ -17,7 +17,7 @@ from smoothfbo.stream.learner.specification import Specification
 from smoothfbo.stream.rows import Rows
 
 FORMAT, SERIES_FORMAT = "smoothfbo learner", "smoothfbo learners of many series"
-VERSION = 9
+VERSION = 10
 
 
 def save(path: Path, learner: Learner, content: dict[str, Any]) -> None:
