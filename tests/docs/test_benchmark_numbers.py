@@ -183,6 +183,10 @@ def test_the_recommended_method_on_problems_that_nothing_was_chosen_on():
         f"on the other {len(others)} the mean is {sum(others) / len(others):.1f}",
         f"Seeds {content['seeds'][0]} to {content['seeds'][-1]}",
     )
+    for page in ("../README.md", "index.md"):
+        assert not missing(
+            page, f"it is ahead of the best tuned rival on {ahead}, tied on {tied} and behind on {behind}"
+        )
 
 
 def test_the_recommended_method_on_ten_earlier_problems():

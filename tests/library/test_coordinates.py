@@ -94,7 +94,7 @@ def test_chance_is_no_verdict(key):
 
 def test_coordinates_in_other_units(key):
     """F_t(λ) = ½ Σ_j (u_j λ_j − b_{t,j})² with u = 0.1, 1, 10 and noise in b: the gap is within three times that of the
-    same problem in one unit. With one length for all it is thirty times that."""
+    same problem in one unit. One length for all would be far from that."""
 
     def gap(units, key):
         path = jnp.sin(jnp.arange(900.0)[:, None] / 80 + jnp.arange(3.0))
