@@ -3,7 +3,7 @@
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
 reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
 its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
-`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...] [--keep-rivals]`.
+`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...] [--first-seed 14000] [--keep-rivals]`.
 """
 
 import argparse
@@ -176,24 +176,26 @@ def main() -> None:
         "--group", choices=GROUPS, default="beyond", help="unseen, blind: written when the method was finished"
     )
     parser.add_argument("--only", nargs="+", choices=ALL, help="these problems, of any group")
+    parser.add_argument("--first-seed", type=int, default=SEEDS[0], help="the first of the 20 reported seeds")
     parser.add_argument("--keep-rivals", action="store_true", help="run smooth_fbo alone; the rivals are in the file")
     arguments = parser.parse_args()
 
     group = "" if arguments.group == "beyond" else f" --group {arguments.group}"
     command = f"python -m benchmarks.recommended_beyond{group}"
+    seeds = tuple(range(arguments.first_seed, arguments.first_seed + len(SEEDS)))
     commit = measure.commit()  # of what runs now: files may change while it does
     cases = {case["problem"]: case for case in _stored(arguments.out)}
     for name in arguments.only or GROUPS[arguments.group]:
         before = time.perf_counter()
         old = cases[name] if arguments.keep_rivals else {}
-        case = compare(name, rivals={method: old["methods"][method] for method in METHODS} if old else None)
+        case = compare(name, seeds, rivals={method: old["methods"][method] for method in METHODS} if old else None)
         of_rivals = old.get("rivals_commit", old.get("commit", commit))
         seconds = round(time.perf_counter() - before)
         cases[name] = {**case, "commit": commit, "rivals_commit": of_rivals, "seconds": seconds}
         print(f"{line(case)}  ({cases[name]['seconds']} s)", flush=True)
         stored = {
             "command": command, "device": jax.devices()[0].device_kind,
-            "seeds": SEEDS, "tuning_seeds": TUNING, "rates": RATES,
+            "seeds": seeds, "tuning_seeds": TUNING, "rates": RATES,
             "cases": [cases[name] for name in ALL if name in cases],
         }  # fmt: skip
         arguments.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
