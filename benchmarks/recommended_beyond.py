@@ -3,7 +3,8 @@
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
 reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
 its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
-`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...] [--first-seed 14000] [--keep-rivals]`.
+`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...] [--first-seed 14000]
+[--keep-rivals]`.
 """
 
 import argparse
