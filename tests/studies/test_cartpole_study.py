@@ -150,6 +150,20 @@ def test_the_page_is_made_of_stored_files(tables, tmp_path):
     }  # fmt: skip
 
 
+def test_settings_of_one_method_are_told_apart_in_its_tables(tables):
+    rounds, lanes = (
+        pd.concat([table, table[table["method"] == "fbo"].assign(inner_rate=0.5, window=3)]) for table in tables
+    )
+    summary = summary_of(CartPoleConfig(), rounds, lanes)
+    assert report.varied(summary["groups"]) == ["inner_rate"]  # the name of a method has its window
+    table = report.ranking_table(summary)
+    place = table.columns.index("inner rate")
+    assert {(row[0], row[place]) for row in table.rows if row[0].startswith("FBO")} == {
+        ("FBO", lanes["inner_rate"].iloc[0]), ("FBO", 0.5)
+    }  # fmt: skip
+    assert "inner rate" not in report.ranking_table(summary_of(CartPoleConfig(), *tables)).columns
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_study_whose_lanes_are_all_frozen_has_its_page(tmp_path):
     write_run(tmp_path, "itd", [[1, 2, 3], [4, 5, 6]])

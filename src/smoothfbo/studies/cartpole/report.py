@@ -77,19 +77,32 @@ def _named(group: dict[str, Any]) -> str:
     return find(group["method"]).with_window(int(group["window"]))
 
 
+def varied(groups: list[dict[str, Any]]) -> list[str]:
+    """The numbers that tell settings of one method apart, beside the window, which its name has."""
+    methods = {group["method"] for group in groups}
+    values = {
+        name: [len({group[name] for group in groups if group["method"] == method}) for method in methods]
+        for name in GRID
+        if name != "window"
+    }
+    return [name for name, counts in values.items() if max(counts, default=0) > 1]
+
+
 def ranking_table(summary: dict[str, Any]) -> Table:
     """Every method, best first, and how SmoothFBO compares with it."""
     differences = {(e["environment"], e["other"], e["other_window"]): e["difference"] for e in summary["improvement"]}
-    rows = []
+    rows, numbers = [], varied(summary["groups"])
     for group in sorted(summary["groups"], key=lambda group: (group["environment"], -group["mean"])):
         key = group["environment"], group["method"], int(group["window"])
         metrics = group["metrics"]
         rows.append(
-            (_named(group), group["environment"], estimate_cell(metrics["final_return"]), group["min"],
+            (_named(group), *(group[name] for name in numbers), group["environment"],
+             estimate_cell(metrics["final_return"]), group["min"],
              estimate_cell(metrics["newest_return"]), _difference(differences.get(key)),
              Verdict(f"{group['frozen']} of {group['seeds']}", BAD) if group["frozen"] else "none")
         )  # fmt: skip
-    columns = ("method", "environment", "last return", "worst seed", "newest alone", "SmoothFBO minus it", "frozen")
+    columns = ("method", *(charts.SYMBOLS[name] for name in numbers), "environment", "last return", "worst seed",
+               "newest alone", "SmoothFBO minus it", "frozen")  # fmt: skip
     return Table(
         "Return of the last evaluation, best first",
         "Mean and 95 % interval over seeds, of the averaged networks and of the newest networks alone. Green: "
@@ -198,12 +211,15 @@ def as_text(folder: Path) -> list[Any]:
 
     summary = store.read_json(folder / "summary.json")
     printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
-    columns = ("method", "environment", "w", "θ", "max", "mean", "min", "interquartile mean", "newest", "frozen")
+    numbers = [name for name in varied(summary["groups"]) if name != "mix"]
+    columns = ("method", "environment", *(charts.SYMBOLS[name] for name in numbers), "w", "θ", "max", "mean", "min",
+               "interquartile mean", "newest", "frozen")  # fmt: skip
     for column in columns:
-        printed.add_column(column, justify="left" if column == "method" else "right")
+        printed.add_column(column, justify="left" if column == "method" else "right", no_wrap=column == "method")
     for group in summary["groups"]:
         printed.add_row(
-            find(group["method"]).label, group["environment"], f"{group['window']:g}", f"{group['mix']:g}",
+            find(group["method"]).label, group["environment"], *(f"{group[name]:g}" for name in numbers),
+            f"{group['window']:g}", f"{group['mix']:g}",
             f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
             estimate_text(group["metrics"]["final_return_iqm"]), f"{group['newest']['mean']:.1f}",
             f"{group['frozen']}/{group['seeds']}",
