@@ -212,15 +212,14 @@ def as_text(folder: Path) -> list[Any]:
     summary = store.read_json(folder / "summary.json")
     printed = Printed(title="Return of the last evaluation, over seeds", box=box.SIMPLE)
     numbers = [name for name in varied(summary["groups"]) if name != "mix"]
-    columns = ("method", "environment", *(charts.SYMBOLS[name] for name in numbers), "w", "θ", "max", "mean", "min",
-               "interquartile mean", "newest", "frozen")  # fmt: skip
+    columns = ("method", "environment", "w", "θ", "max", "mean", "min", "interquartile mean", "newest", "frozen")
     for column in columns:
-        printed.add_column(column, justify="left" if column == "method" else "right", no_wrap=column == "method")
+        printed.add_column(column, justify="left" if column == "method" else "right")
     for group in summary["groups"]:
+        differs = [f"{charts.SYMBOLS[name]} = {group[name]:g}" for name in numbers]
         printed.add_row(
-            find(group["method"]).label, group["environment"], *(f"{group[name]:g}" for name in numbers),
-            f"{group['window']:g}", f"{group['mix']:g}",
-            f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
+            ", ".join([find(group["method"]).label, *differs]), group["environment"], f"{group['window']:g}",
+            f"{group['mix']:g}", f"{group['max']:.1f}", f"{group['mean']:.1f}", f"{group['min']:.1f}",
             estimate_text(group["metrics"]["final_return_iqm"]), f"{group['newest']['mean']:.1f}",
             f"{group['frozen']}/{group['seeds']}",
         )  # fmt: skip
