@@ -175,11 +175,11 @@ class IterableSource:
         for value in self._rounds:
             data, problem = value if isinstance(value, Round) else Round(value)
             checks.require_numbers(data, "data")
-            return Round(jax.device_put(jax.tree.map(_own, data)), problem)  # all arrays at once
+            return Round(jax.device_put(jax.tree.map(_copied, data)), problem)  # all arrays at once
         return None
 
 
-def _own(leaf: Any) -> Any:
+def _copied(leaf: Any) -> Any:
     """A copy of an array, a number, or a tensor of another library (through DLPack), in a dtype that JAX has."""
     if isinstance(leaf, jax.Array):
         return leaf

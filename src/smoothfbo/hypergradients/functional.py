@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState
-from smoothfbo.functions.linear import Featured, Linear, LossOfInput, identical
+from smoothfbo.functions.features import Featured, LossOfInput, identical
+from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
