@@ -158,6 +158,7 @@ def test_help_has_the_texts_of_all_options_in_one_paragraph_each():
         (["report"], ["smoothfbo report [-h] FOLDER [FOLDER ...]", "One folder or several. (required)"]),
         (["cartpole"], ["--preset NAME ", "A multiple of --evaluate-every."]),
         (["regression"], ["--preset demo|paper|ablation|tune "]),
+        (["stream"], ["--out STR Folder of the run", "--task {regression,classification} ", "--block INT Rows"]),
     ],
 )
 def test_help_says_what_to_write(arguments, parts, capsys):

@@ -99,7 +99,7 @@ class RegressionConfig:
     paper_values: bool = False
     """Also run fbo and smooth-fbo at the paper's rates: inner 1e-4, outer 1e-3."""
     probe_draws: int = 8
-    """Draws of a round's data, once per chunk, to tell bias from noise (0: do not)."""
+    """Draws of a round's data, once per chunk, to tell bias from noise (0: none)."""
     chunk: int = 50
     """Rounds per compiled call; between calls records and a checkpoint are written."""
     record_every: int = 1
