@@ -273,7 +273,7 @@ MUTATIONS = [
     ("online.py", "jax.random.wrap_key_data(state.key), state.round)", "jax.random.wrap_key_data(state.key), 0)", ONLINE),
     ("online.py", "isfinite(squared_norm(gradient))", "isfinite(jax.tree.leaves(gradient)[0]).all()", ONLINE),
     ("online.py", "converged=estimate.converged & finite", "converged=estimate.converged", FINITE),
-    ("online.py", "return self.estimator.predictor(learner.estimator)", "return self.estimator.predictor(self.estimator.init)", ONLINE),
+    ("online.py", "return self.estimator.predictor(require_state(learner).estimator)", "return self.estimator.predictor(self.estimator.init)", ONLINE),
     ("source.py", "return value if isinstance(value, Round) else Round(value)", "return Round(value.data if isinstance(value, Round) else value)", ONLINE),
     ("algebra.py", "jnp.where(jnp.isfinite(square), x, jnp.nan)", "x", FINITE),
     # penalties with the outer variable

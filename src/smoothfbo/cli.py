@@ -95,7 +95,7 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
         if stop.code in (0, None):
             raise
         command = arguments[0] + " " if arguments and arguments[0] in names else ""
-        raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
+        raise UsageError(_one_line(message.getvalue(), f"smoothfbo {command}--help")) from None
 
 
 def _description(kind: type, *, is_whole: bool) -> str:
@@ -116,8 +116,25 @@ def _preset(arguments: list[str], command: str) -> str | None:
     return None
 
 
-def _one_line(text: str) -> str:
-    """The first paragraph of a boxed message, without the box."""
-    lines = [line.strip(" │╭╮╰╯─-") for line in text.splitlines()[1:]]
-    lines = [line for line in lines if line and not line.startswith(("For full helptext", "Argument helptext"))]
-    return " ".join(lines[:2]).rstrip(".")
+def _one_line(text: str, help_command: str) -> str:
+    """A boxed message of tyro's as one sentence: what is wrong, with which arguments, and where to look."""
+    paragraphs: list[list[str]] = [[]]
+    for line in text.splitlines()[1:]:  # the first line is the title of the box
+        words = line.strip("│╭╮╰╯")[1:].rstrip()
+        if words.startswith("─"):
+            paragraphs.append([])
+        elif words:
+            paragraphs[-1].append(words)
+    message, *hints = paragraphs
+    sentence = " ".join(line for line in message if not line.startswith(" ")).rstrip(".")
+    arguments = [line for line in message if _is_argument(line)]
+    meant = [
+        line.split()[0] for hint in hints if hint[:1] == ["Perhaps you meant:"] for line in hint if _is_argument(line)
+    ]
+    question = f"did you mean {meant[0]}? " if meant else ""
+    return f"{sentence}{' ' if arguments else ''}{', '.join(map(str.strip, arguments))} ({question}see {help_command})."
+
+
+def _is_argument(line: str) -> bool:
+    """Whether it names an argument: these are indented once, and their explanations twice."""
+    return len(line) - len(line.lstrip()) == 4

@@ -171,7 +171,7 @@ def _draw(weight: Array, size: int, key: PRNGKeyArray) -> Int[Array, " size"]:
 
 
 def check_data(data: Data) -> None:
-    """Raise if the samples of a round are empty, ragged or not finite, or their weights are no weights."""
+    """Raise if the samples of a round are empty, ragged or not finite, or their weights are invalid."""
     parts = [("data.inner", data.inner), ("data.outer", data.outer)]
     if data.final is not None:
         parts += [("data.final.inner", data.final.inner), ("data.final.outer", data.final.outer)]

@@ -222,7 +222,7 @@ def as_source(source: Any) -> AbstractSource | IterableSource:
 
 
 def _is_loader(source: Any) -> bool:
-    """Whether it is an iterable that is no pytree of arrays, such as a PyTorch DataLoader."""
+    """Whether it is an iterable and not a pytree of arrays, such as a PyTorch DataLoader."""
     if isinstance(source, (str, bytes)) or hasattr(source, "shape") or not isinstance(source, Iterable):
         return False
     return [id(leaf) for leaf in jax.tree.leaves(source)] == [id(source)]

@@ -93,3 +93,15 @@ class RunState(NamedTuple):
     key: UInt32[Array, "words"]
 
     stream = _renamed("RunState", "stream", "source")
+
+    @property
+    def outer(self) -> NoReturn:
+        raise AttributeError("A RunState has λ in state.learner.outer.")
+
+
+def require_state(state: Any) -> State:
+    """Raise if it is not the learner's state: a run's state, a trace and λ itself are easily taken for it."""
+    if isinstance(state, State):
+        return state
+    hint = "; that of a run is state.learner" if isinstance(state, RunState) else ""
+    raise TypeError(f"state must be the State that init or step returned{hint}, got a {type(state).__name__}.")

@@ -101,7 +101,12 @@ def test_the_regressions_page_works_in_a_browser(uninterrupted, tmp_path):
         (["resume", "nowhere"], "nowhere is not the folder of a run: it has no config.json."),
         (["report", "nowhere"], "nowhere is not the folder of a run: it has no config.json."),
         (["report"], "report needs the folder of a run"),
-        (["resume"], "Missing from smoothfbo resume"),
+        (["resume"], "smoothfbo: Missing from smoothfbo resume: FOLDER (see smoothfbo resume --help).\n"),
+        (["stream"], "Missing from smoothfbo stream: DATA, --target STR (see smoothfbo stream --help).\n"),
+        (
+            ["regression", "--metods", "fbo"],
+            "Unrecognized options: --metods, fbo (did you mean --methods? see smoothfbo regression --help).\n",
+        ),
         (["nonsense"], "nonsense"),
         ([], "Expected one of"),
     ],

@@ -209,7 +209,7 @@ class Linear(AbstractFunction):
         return samples._replace(x=Featured(samples.x, batched(self.features)(samples.x)))
 
     def prepared(self, objective: tuple[Term, ...]) -> tuple[Term, ...]:
-        """With the features of all samples."""
+        """The same objective, with the features of all samples computed."""
         return tuple(
             term
             if isinstance(term.samples.x, Featured)

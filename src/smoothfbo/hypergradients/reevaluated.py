@@ -103,7 +103,7 @@ class Reevaluated(AbstractEstimator):
 
     @property
     def inner(self) -> AbstractFunction:
-        """That of the estimator."""
+        """The inner function of the estimator."""
         return self.estimator.inner  # pyright: ignore[reportAttributeAccessIssue]
 
     def predictor(self, state: ReevaluatedState) -> Callable[[PyTree], PyTree]:

@@ -21,7 +21,7 @@ def same_but_arrays(one: Any, other: Any) -> bool:
 
 
 def _same_code(one: Any, other: Any) -> bool:
-    """Whether two leaves that are no arrays are the same, functions with all that they close over."""
+    """Whether two leaves that are not arrays are the same, functions with all that they close over."""
     if one is other:
         return True
     if is_array(one) or is_array(other):

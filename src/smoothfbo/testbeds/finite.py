@@ -113,7 +113,7 @@ class FiniteBilevel(AbstractTestbed):
         return self.features[x]
 
     def linear(self) -> Linear:
-        """With a small ridge: a mini-batch need not hold every point."""
+        """It has a small ridge: a mini-batch need not hold every point."""
         return Linear(self.phi, ridge=1e-3)
 
     def source(self) -> FunctionSource:
@@ -199,7 +199,7 @@ class FiniteBilevel(AbstractTestbed):
         lengths = jnp.sum(rows**2, axis=1)
 
         def spread(mean: Array, second_moment: Array) -> Array:
-            """Of the mean of a batch of z·row(x), from E[z | x] and E[z² | x]."""
+            """The variance of the mean of a batch of z·row(x), from E[z | x] and E[z² | x]."""
             return (jnp.mean(second_moment * lengths) - jnp.sum((rows.T @ mean / self.points) ** 2)) / self.batch
 
         error = self.outer_error(round, outer, inner)

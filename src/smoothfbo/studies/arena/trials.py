@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def limit_time(seconds: float) -> None:
-    """Of processor time, from now on; then the system ends this process. Windows has no such limit."""
+    """Allow so many seconds of processor time; then the system ends this process. Windows has no such limit."""
     try:
         import resource
     except ImportError:

@@ -220,7 +220,7 @@ class RegressionConfig:
         )  # fmt: skip
 
     def _over_windows(self, lane: Lane, windows: tuple[int, ...]) -> Iterator[Lane]:
-        """With every seed; a smooth-... method with every window above 1 (w = 1 is the method without smoothing)."""
+        """Lanes for every seed, and for every window above 1 of a smooth-... method (w = 1 is without smoothing)."""
         for window in [w for w in windows if w > 1] if find(lane.method).is_smoothed else [1]:
             for seed in range(self.first_seed, self.first_seed + self.seeds):
                 lags = window if self.tied and window > 1 else self.lags

@@ -209,7 +209,7 @@ def _cosine(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> float:
-    """Of what there is: probed columns have gaps, and a cosine with a zero vector is none."""
+    """The mean of the values that exist: probed columns have gaps, and there is no cosine with a zero vector."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
 
