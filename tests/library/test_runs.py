@@ -11,7 +11,7 @@ from reference import Ridge
 
 import smoothfbo as sf
 from smoothfbo import compiled
-from smoothfbo.source import _own
+from smoothfbo.source import _copied
 
 OUTER = jnp.asarray([0.4, -0.7, 0.2])
 ROUNDS = 7
@@ -97,7 +97,7 @@ def test_an_iterable_is_the_recorded_run(whole):
 def test_arrays_of_a_live_round_are_copied():
     """Whether a device would share their memory depends on where they lie."""
     array = np.arange(64.0)
-    assert not np.shares_memory(_own(array), array)
+    assert not np.shares_memory(_copied(array), array)
 
 
 def test_an_iterable_that_ends_stops_or_raises():
