@@ -117,24 +117,29 @@ def _preset(arguments: list[str], command: str) -> str | None:
 
 
 def _one_line(text: str, help_command: str) -> str:
-    """A boxed message of tyro's as one sentence: what is wrong, with which arguments, and where to look."""
+    """A boxed message of tyro's as one sentence: what is wrong, with which arguments, and where to look.
+
+    The frame is drawn with spaces and hyphens where the terminal has no other characters.
+    """
     paragraphs: list[list[str]] = [[]]
     for line in text.splitlines()[1:]:  # the first line is the title of the box
-        words = line.strip("│╭╮╰╯")[1:].rstrip()
-        if words.startswith("─"):
+        words = line.strip("│╭╮╰╯").rstrip()
+        if not words.strip("─- "):
             paragraphs.append([])
-        elif words:
+        else:
             paragraphs[-1].append(words)
-    message, *hints = paragraphs
-    sentence = " ".join(line for line in message if not line.startswith(" ")).rstrip(".")
-    arguments = [line for line in message if _is_argument(line)]
-    meant = [
-        line.split()[0] for hint in hints if hint[:1] == ["Perhaps you meant:"] for line in hint if _is_argument(line)
-    ]
-    question = f"did you mean {meant[0]}? " if meant else ""
-    return f"{sentence}{' ' if arguments else ''}{', '.join(map(str.strip, arguments))} ({question}see {help_command})."
+    message, *hints = [each for each in paragraphs if each] or [[""]]
+    margin = _indentation(message[0])
+
+    def arguments(lines: list[str]) -> list[str]:
+        """They are indented once, and their explanations twice."""
+        return [line.strip() for line in lines if _indentation(line) == margin + 4]
+
+    sentence = " ".join(line.strip() for line in message if _indentation(line) == margin).rstrip(".")
+    meant = [each for hint in hints if "Perhaps you meant" in hint[0] for each in arguments(hint)]
+    question = f"did you mean {meant[0].split()[0]}? " if meant else ""
+    return f"{' '.join([sentence, ', '.join(arguments(message))]).strip()} ({question}see {help_command})."
 
 
-def _is_argument(line: str) -> bool:
-    """Whether it names an argument: these are indented once, and their explanations twice."""
-    return len(line) - len(line.lstrip()) == 4
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
