@@ -86,7 +86,7 @@ def run(
         final, trace = pieces.scan(algorithm, source, state, rounds, record)
     else:
         final, trace = pieces.in_pieces(algorithm, source, first, state, plan, record)
-    _remark(state.learner, final.learner, trace)
+    _warn_after_run(state.learner, final.learner, trace)
     return final, trace
 
 
@@ -112,14 +112,16 @@ def _start(algorithm: Online, init: Callable[[Any], tuple[Any, Any]], outer: PyT
     return RunState(algorithm.init(outer, example, key_learner), source_state, key_data(key_source))
 
 
-def _remark(before: State, after: State, trace: Any) -> None:
+def _warn_after_run(before: State, after: State, trace: Any) -> None:
     """What deserves a sentence at the end of a run."""
     oscillating = jnp.zeros((), jnp.int32)
     if before.monitor is not None and after.monitor is not None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
     norms = (trace.gradient_norm, trace.implicit_norm) if isinstance(trace, Info) else (None, None)
     are_known = all(norm is not None for norm in norms)
-    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, norms if are_known else None)
+    traps.warn_after_run(
+        after.round - before.round, after.skipped - before.skipped, oscillating, norms if are_known else None
+    )
 
 
 def _is_mapped(source: AbstractSource) -> bool:
