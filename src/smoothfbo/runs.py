@@ -45,7 +45,8 @@ def run(
     progress: bool = False,
     **old: Any,
 ) -> tuple[RunState, Any]:
-    """`rounds` rounds; returns the final state and the trace (records stacked over rounds).
+    """Take the algorithm through `rounds` rounds. Returns the final state, whose λ is `state.learner.outer`, and the
+    trace (records stacked over rounds).
 
     Start with `outer` and `key`, or continue with the `state` that an earlier call returned: a run in pieces
     gives the same bits as one run, and a short run is a prefix of a long one. `record` takes the state after the

@@ -86,7 +86,7 @@ class Info(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """All that is needed to continue a run: the learner's state, the source's state and the source's key."""
+    """All that a run needs to continue: the learner's state (λ is `learner.outer`), the source's state and its key."""
 
     learner: State
     source: PyTree
