@@ -71,6 +71,8 @@ def run(
     source = as_source(source)
     if state is not None and not isinstance(state, RunState):
         raise TypeError(f"state must be the RunState that run or start returned, got a {type(state).__name__}.")
+    if not callable(record):
+        raise TypeError(f"record must be a function of state and info, got {record!r}.")
     if (state is None) == (key is None):
         raise ValueError("run needs either outer and key, to start, or state, to continue.")
     if state is None and outer is None:

@@ -251,6 +251,8 @@ def test_pieces_cannot_be_traced_and_say_so(as_users_call):
             )
     with pytest.raises(ValueError, match="every must be an integer >= 1, got every=0"):
         start(RECORDED, rounds=2, every=0)
+    with pytest.raises(TypeError, match=r"record must be a function of state and info, got 'gradient'\."):
+        sf.run(ALGORITHM, RECORDED, OUTER, rounds=2, key=jax.random.key(3), record="gradient")
     with pytest.raises(TypeError, match="callback must be a function of state and trace, got 3"):
         start(RECORDED, rounds=2, callback=3)
     with pytest.raises(ValueError, match="run needs rounds: a FunctionSource has no end"):
