@@ -59,7 +59,7 @@ faults: .venv/.ray
 	$(BIN)/python -m pip install --quiet --editable '.[ray]'
 	@touch $@
 
-# Breaks the library on purpose in more than 400 places and shows that a test notices each time (more than an hour).
+# Breaks the library on purpose in more than 500 places and shows that a test notices each time (more than an hour).
 mutants: $(STAMP)
 	$(BIN)/python tests/mutants.py
 

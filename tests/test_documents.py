@@ -290,7 +290,7 @@ def test_every_figure_is_used():
 
 REPORTS = {"Regression": "studies/regression", "CartPole": "studies/cartpole", "Theory": "studies/theory",
            "The arena": "studies/arena", "Drifting tables": "stream"}  # fmt: skip
-TITLED = {"Section", "Table", "PageTable", "Chart", "HeatMap", "_with_fold"}
+TITLED = {"Section", "Table", "PageTable", "Chart", "HeatMap", "_table_and_charts"}
 
 
 def titles(folder):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from smoothfbo.errors import NotAvailable, renamed_attributes
 
 if TYPE_CHECKING:
+    from smoothfbo import regret as regret
+    from smoothfbo import testbeds as testbeds
     from smoothfbo.adaptive import adaptive_steps
     from smoothfbo.batching import batched
     from smoothfbo.functions import AbstractFunction, Linear, Network, last_hidden
@@ -155,6 +157,8 @@ _HOME = {
     for name in names
 }
 
+_PACKAGES = ("regret", "testbeds")  # with public names of their own
+
 _renamed = renamed_attributes(
     "smoothfbo",
     {
@@ -173,6 +177,8 @@ _renamed = renamed_attributes(
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"smoothfbo.{name}")
     if name not in _HOME:
         return _renamed(name)
     value = globals()[name] = getattr(import_module(f"smoothfbo.{_HOME[name]}"), name)

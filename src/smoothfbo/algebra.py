@@ -191,7 +191,7 @@ def norm(tree: PyTree) -> Float[Array, ""]:
 
 
 def cosine(one: PyTree, other: PyTree) -> Float[Array, ""]:
-    """Of the angle between two pytrees; 0 where one of them is zero."""
+    """The cosine of the angle between two pytrees; 0 where one of them is zero."""
     sizes = norm(one) * norm(other)
     return jnp.where(sizes > 0, inner_product(one, other) / jnp.where(sizes > 0, sizes, 1), 0)
 

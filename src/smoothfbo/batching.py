@@ -18,12 +18,12 @@ def batched(function: Callable[..., Any], in_axes: int | tuple[int | None, ...] 
     own, mapped = getattr(function, "batch", None), jax.vmap(plain(function), in_axes=in_axes)
     if type(function) is eqx.nn.MLP and in_axes == 0:
         # A round may call it thirty times: as the argument of a compiled function it is traced once for every shape.
-        mapped = partial(_of_all, function)
+        mapped = partial(_mapped_network, function)
     return own if callable(own) else mapped
 
 
 @eqx.filter_jit
-def _of_all(function: Callable[..., Any], *arguments: Any) -> Any:
+def _mapped_network(function: Callable[..., Any], *arguments: Any) -> Any:
     return jax.vmap(plain(function))(*arguments)
 
 

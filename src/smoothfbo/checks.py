@@ -166,6 +166,8 @@ def require_arguments(function: Callable[..., Any], name: str, *arguments: str) 
 
     Names of these arguments must stand in their order: the first one first, and others not in each other's places.
     """
+    if not callable(function):
+        raise TypeError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}.")
     try:
         signature = inspect.signature(function)
     except ValueError:  # some built-in functions

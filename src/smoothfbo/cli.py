@@ -95,7 +95,7 @@ def parse(arguments: list[str], entries: "dict[str, Entry]") -> Any:
         if stop.code in (0, None):
             raise
         command = arguments[0] + " " if arguments and arguments[0] in names else ""
-        raise UsageError(f"{_one_line(message.getvalue())} (see smoothfbo {command}--help).") from None
+        raise UsageError(_one_line(message.getvalue(), f"smoothfbo {command}--help")) from None
 
 
 def _description(kind: type, *, is_whole: bool) -> str:
@@ -116,8 +116,30 @@ def _preset(arguments: list[str], command: str) -> str | None:
     return None
 
 
-def _one_line(text: str) -> str:
-    """The first paragraph of a boxed message, without the box."""
-    lines = [line.strip(" │╭╮╰╯─-") for line in text.splitlines()[1:]]
-    lines = [line for line in lines if line and not line.startswith(("For full helptext", "Argument helptext"))]
-    return " ".join(lines[:2]).rstrip(".")
+def _one_line(text: str, help_command: str) -> str:
+    """A boxed message of tyro's as one sentence: what is wrong, with which arguments, and where to look.
+
+    The frame is drawn with spaces and hyphens where the terminal has no other characters.
+    """
+    paragraphs: list[list[str]] = [[]]
+    for line in text.splitlines()[1:]:  # the first line is the title of the box
+        words = line.strip("│╭╮╰╯").rstrip()
+        if not words.strip("─- "):
+            paragraphs.append([])
+        else:
+            paragraphs[-1].append(words)
+    message, *hints = [each for each in paragraphs if each] or [[""]]
+    margin = _indentation(message[0])
+
+    def arguments(lines: list[str]) -> list[str]:
+        """They are indented once, and their explanations twice."""
+        return [line.strip() for line in lines if _indentation(line) == margin + 4]
+
+    sentence = " ".join(line.strip() for line in message if _indentation(line) == margin).rstrip(".")
+    meant = [each for hint in hints if "Perhaps you meant" in hint[0] for each in arguments(hint)]
+    question = f"did you mean {meant[0].split()[0]}? " if meant else ""
+    return f"{' '.join([sentence, ', '.join(arguments(message))]).strip()} ({question}see {help_command})."
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())

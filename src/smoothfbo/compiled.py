@@ -13,7 +13,7 @@ from smoothfbo import checks
 
 
 class Static:
-    """The part of a pytree that is no array: its structure, functions and settings. Equal parts compile alike.
+    """The part of a pytree that holds no arrays: its structure, functions and settings. Equal parts compile alike.
 
     `jax.jit` hashes and compares its static arguments in every call. A pytree with hundreds of nodes takes longer for
     that than a small network for its round, so the hash is kept, and the comparison begins with the identity.

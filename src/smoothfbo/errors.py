@@ -58,7 +58,7 @@ def refuse_keywords(owner: str, given: Mapping[str, Any], renamed: Mapping[str, 
 def renamed_keywords(
     renamed: Mapping[str, str],
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-    """For functions whose required arguments have new names: an old keyword gives one line with the new one."""
+    """Decorates functions whose required arguments have new names: an old keyword gives one line with the new one."""
 
     def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         @wraps(function)

@@ -21,7 +21,7 @@ from smoothfbo.optimiser import as_optimiser, update
 from smoothfbo.problem import Problem
 from smoothfbo.samples import without_padding
 from smoothfbo.smoothing import smoothed_gradient
-from smoothfbo.states import Info, RunState, State
+from smoothfbo.states import Info, RunState, State, require_state
 
 
 class Online(eqx.Module):
@@ -101,6 +101,7 @@ class Online(eqx.Module):
 
     def round(self, state: State, data: Any, problem: Problem | None) -> tuple[State, Info]:
         """What `step` compiles."""
+        require_state(state)
         if problem is None:
             problem = self.problem
         else:
@@ -160,7 +161,7 @@ class Online(eqx.Module):
     def predictor(self, state: State | RunState) -> Callable[[PyTree], PyTree]:
         """The inner function ĥ as it was last fitted, a function of ONE input."""
         learner = state.learner if isinstance(state, RunState) else state
-        return self.estimator.predictor(learner.estimator)
+        return self.estimator.predictor(require_state(learner).estimator)
 
     @eqx.filter_jit
     def predict(self, state: State | RunState, x: PyTree) -> PyTree:

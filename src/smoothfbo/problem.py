@@ -163,7 +163,7 @@ def check_curvature(problem: Problem, outer: PyTree, prediction: PyTree, samples
 def _curvatures(
     static: Static, arrays: list[Any], outer: PyTree, points: PyTree, samples: Samples, directions: PyTree
 ) -> PyTree:
-    """Of several points for every sample."""
+    """The curvature at several points for every sample."""
     problem = static.join(arrays)
     of_samples = jax.vmap(problem.inner_curvature, in_axes=(None, 0, 0, 0, 0))
     return jax.vmap(of_samples, in_axes=(None, 0, None, None, 0))(outer, points, samples.x, samples.y, directions)

@@ -45,7 +45,8 @@ def run(
     progress: bool = False,
     **old: Any,
 ) -> tuple[RunState, Any]:
-    """`rounds` rounds; returns the final state and the trace (records stacked over rounds).
+    """Take the algorithm through `rounds` rounds. Returns the final state, whose λ is `state.learner.outer`, and the
+    trace (records stacked over rounds).
 
     Start with `outer` and `key`, or continue with the `state` that an earlier call returned: a run in pieces
     gives the same bits as one run, and a short run is a prefix of a long one. `record` takes the state after the
@@ -70,6 +71,8 @@ def run(
     source = as_source(source)
     if state is not None and not isinstance(state, RunState):
         raise TypeError(f"state must be the RunState that run or start returned, got a {type(state).__name__}.")
+    if not callable(record):
+        raise TypeError(f"record must be a function of state and info, got {record!r}.")
     if (state is None) == (key is None):
         raise ValueError("run needs either outer and key, to start, or state, to continue.")
     if state is None and outer is None:
@@ -86,7 +89,7 @@ def run(
         final, trace = pieces.scan(algorithm, source, state, rounds, record)
     else:
         final, trace = pieces.in_pieces(algorithm, source, first, state, plan, record)
-    _remark(state.learner, final.learner, trace)
+    _warn_after_run(state.learner, final.learner, trace)
     return final, trace
 
 
@@ -112,14 +115,16 @@ def _start(algorithm: Online, init: Callable[[Any], tuple[Any, Any]], outer: PyT
     return RunState(algorithm.init(outer, example, key_learner), source_state, key_data(key_source))
 
 
-def _remark(before: State, after: State, trace: Any) -> None:
+def _warn_after_run(before: State, after: State, trace: Any) -> None:
     """What deserves a sentence at the end of a run."""
     oscillating = jnp.zeros((), jnp.int32)
     if before.monitor is not None and after.monitor is not None:
         oscillating = after.monitor.oscillating - before.monitor.oscillating
     norms = (trace.gradient_norm, trace.implicit_norm) if isinstance(trace, Info) else (None, None)
     are_known = all(norm is not None for norm in norms)
-    traps.remark(after.round - before.round, after.skipped - before.skipped, oscillating, norms if are_known else None)
+    traps.warn_after_run(
+        after.round - before.round, after.skipped - before.skipped, oscillating, norms if are_known else None
+    )
 
 
 def _is_mapped(source: AbstractSource) -> bool:

@@ -41,7 +41,7 @@ class Samples(NamedTuple):
 
         def times(leaf: Array) -> Array:
             number = jnp.where(jnp.any(weight.astype(bool)), weight.astype(leaf.dtype), jnp.nan)
-            return leaf * _beside(number, leaf)
+            return leaf * _broadcastable(number, leaf)
 
         return jax.tree.map(times, values)
 
@@ -74,7 +74,7 @@ class Samples(NamedTuple):
         first = jnp.argmax(counts)
 
         def clean(leaf: Array) -> Array:
-            return jnp.where(_beside(counts, leaf), leaf, leaf[first])
+            return jnp.where(_broadcastable(counts, leaf), leaf, leaf[first])
 
         x, y = jax.tree.map(clean, (self.x, self.y))
         return Samples(x, y, self.weight)
@@ -151,7 +151,7 @@ def map_samples(function: Any, data: Any) -> Any:
     return jax.tree.map(lambda node: function(node) if is_samples(node) else node, data, is_leaf=is_samples)
 
 
-def _beside(vector: Array, leaf: Array) -> Array:
+def _broadcastable(vector: Array, leaf: Array) -> Array:
     """A number per sample, in a shape that broadcasts against an array with one entry a sample."""
     return vector.reshape(-1, *(1,) * (leaf.ndim - 1))
 
@@ -171,7 +171,7 @@ def _draw(weight: Array, size: int, key: PRNGKeyArray) -> Int[Array, " size"]:
 
 
 def check_data(data: Data) -> None:
-    """Raise if the samples of a round are empty, ragged or not finite, or their weights are no weights."""
+    """Raise if the samples of a round are empty, ragged or not finite, or their weights are invalid."""
     parts = [("data.inner", data.inner), ("data.outer", data.outer)]
     if data.final is not None:
         parts += [("data.final.inner", data.final.inner), ("data.final.outer", data.final.outer)]

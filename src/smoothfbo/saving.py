@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from smoothfbo import checks
 
 FORMAT = 1
-TEXT = "description"  # the entry of the file that is no leaf
+TEXT = "description"  # the entry of the file that is not a leaf
 _FOREIGN = ("jax", "jaxlib", "numpy", "builtins")  # packages whose functions are known by their names
 
 State = TypeVar("State")
@@ -173,7 +173,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[np.ndarray
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise ValueError(f"{path} is no file of smoothfbo.save, or it is damaged.") from error
+        raise ValueError(f"{path} was not written by smoothfbo.save, or is damaged.") from error
     if not ok:
         raise ValueError(f"{path} is damaged, or of another version: its digest does not fit its content.")
     return text, arrays

@@ -26,7 +26,7 @@ from smoothfbo.types import Number
 
 
 class _Setting(NamedTuple):
-    """With which window and discount the sums were made."""
+    """The window and the discount that the sums were made with."""
 
     window: Int[Array, ""]
     discount: Float[Array, ""]

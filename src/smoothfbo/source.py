@@ -175,11 +175,11 @@ class IterableSource:
         for value in self._rounds:
             data, problem = value if isinstance(value, Round) else Round(value)
             checks.require_numbers(data, "data")
-            return Round(jax.device_put(jax.tree.map(_own, data)), problem)  # all arrays at once
+            return Round(jax.device_put(jax.tree.map(_copied, data)), problem)  # all arrays at once
         return None
 
 
-def _own(leaf: Any) -> Any:
+def _copied(leaf: Any) -> Any:
     """A copy of an array, a number, or a tensor of another library (through DLPack), in a dtype that JAX has."""
     if isinstance(leaf, jax.Array):
         return leaf
@@ -222,7 +222,7 @@ def as_source(source: Any) -> AbstractSource | IterableSource:
 
 
 def _is_loader(source: Any) -> bool:
-    """Whether it is an iterable that is no pytree of arrays, such as a PyTorch DataLoader."""
+    """Whether it is an iterable and not a pytree of arrays, such as a PyTorch DataLoader."""
     if isinstance(source, (str, bytes)) or hasattr(source, "shape") or not isinstance(source, Iterable):
         return False
     return [id(leaf) for leaf in jax.tree.leaves(source)] == [id(source)]

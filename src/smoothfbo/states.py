@@ -86,10 +86,22 @@ class Info(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """All that is needed to continue a run: the learner's state, the source's state and the source's key."""
+    """All that a run needs to continue: the learner's state (λ is `learner.outer`), the source's state and its key."""
 
     learner: State
     source: PyTree
     key: UInt32[Array, "words"]
 
     stream = _renamed("RunState", "stream", "source")
+
+    @property
+    def outer(self) -> NoReturn:
+        raise AttributeError("A RunState has λ in state.learner.outer.")
+
+
+def require_state(state: Any) -> State:
+    """Raise if it is not the learner's state: a run's state, a trace and λ itself are easily taken for it."""
+    if isinstance(state, State):
+        return state
+    hint = "; that of a run is state.learner" if isinstance(state, RunState) else ""
+    raise TypeError(f"state must be the State that init or step returned{hint}, got a {type(state).__name__}.")

@@ -57,7 +57,7 @@ def check_indices(loss: Callable[..., Any], name: str, outer: PyTree, prediction
     zeros = jax.tree.map(lambda leaf: np.zeros((samples, *leaf.shape), leaf.dtype), prediction)
     mapped = jax.vmap(loss, in_axes=(None, 0, 0, 0))
     found = flow(mapped, outer=outer, prediction=zeros, x=x, y=y)
-    may_leave = [each for each in found.operations if _may_leave(each)]
+    may_leave = [each for each in found.operations if _may_be_out_of_range(each)]
     indexed = {str(each.equation.invars[0].aval.shape): each.inputs[0] for each in may_leave}
     if not indexed:
         return
@@ -101,7 +101,7 @@ def check_broadcast(
                 )
 
 
-def remark(rounds: Any, skipped: Any, oscillating: Any, norms: Any) -> None:
+def warn_after_run(rounds: Any, skipped: Any, oscillating: Any, norms: Any) -> None:
     """Warn at the end of a run that stood still or worked against itself, where its numbers can be seen.
 
     `norms` are those of the gradients and of their implicit terms; None: not recorded.
@@ -136,7 +136,7 @@ def remark(rounds: Any, skipped: Any, oscillating: Any, norms: Any) -> None:
         )
 
 
-def _may_leave(operation: Any) -> bool:
+def _may_be_out_of_range(operation: Any) -> bool:
     """Whether an operation reads λ or the prediction at an index that depends on data, and would be clamped or NaN."""
     equation = operation.equation
     if equation.primitive.name not in ("gather", "dynamic_slice") or not operation.inputs[0] & {"outer", "prediction"}:

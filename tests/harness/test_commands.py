@@ -101,7 +101,12 @@ def test_the_regressions_page_works_in_a_browser(uninterrupted, tmp_path):
         (["resume", "nowhere"], "nowhere is not the folder of a run: it has no config.json."),
         (["report", "nowhere"], "nowhere is not the folder of a run: it has no config.json."),
         (["report"], "report needs the folder of a run"),
-        (["resume"], "Missing from smoothfbo resume"),
+        (["resume"], "smoothfbo: Missing from smoothfbo resume: FOLDER (see smoothfbo resume --help).\n"),
+        (["stream"], "Missing from smoothfbo stream: DATA, --target STR (see smoothfbo stream --help).\n"),
+        (
+            ["regression", "--metods", "fbo"],
+            "Unrecognized options: --metods, fbo (did you mean --methods? see smoothfbo regression --help).\n",
+        ),
         (["nonsense"], "nonsense"),
         ([], "Expected one of"),
     ],
@@ -158,6 +163,7 @@ def test_help_has_the_texts_of_all_options_in_one_paragraph_each():
         (["report"], ["smoothfbo report [-h] FOLDER [FOLDER ...]", "One folder or several. (required)"]),
         (["cartpole"], ["--preset NAME ", "A multiple of --evaluate-every."]),
         (["regression"], ["--preset demo|paper|ablation|tune "]),
+        (["stream"], ["--out STR Folder of the run", "--task {regression,classification} ", "--block INT Rows"]),
     ],
 )
 def test_help_says_what_to_write(arguments, parts, capsys):

@@ -292,3 +292,18 @@ def test_data_that_changes_its_form_midway():
             algorithm.step(state, empty)
         with pytest.raises(ValueError, match="inner_loss cannot be evaluated"):
             algorithm.step(state, DATA, with_inner_loss(lambda outer, v, x, y: v["a"]))
+
+
+def test_a_state_of_another_kind():
+    """A run's state, a trace and λ itself are easily taken for the learner's state."""
+    algorithm = sf.Online(RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1))
+    final, trace = sf.run(algorithm, sf.RepeatedSource(DATA), jnp.zeros(3), rounds=2, key=KEY)
+    with pytest.raises(
+        TypeError, match=r"State that init or step returned; that of a run is state\.learner, got a RunS"
+    ):
+        algorithm.step(final, DATA)
+    for predict in (algorithm.predictor, lambda state: algorithm.predict(state, DATA.inner.x)):
+        with pytest.raises(TypeError, match=r"state must be the State that init or step returned, got a Info"):
+            predict(trace)
+    with pytest.raises(AttributeError, match=r"A RunState has λ in state\.learner\.outer\."):
+        _ = final.outer

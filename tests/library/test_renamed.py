@@ -1,6 +1,8 @@
 """Names of before 1.0: each gives one line that says what to write now."""
 
 import importlib
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +52,12 @@ def test_names(module, old, new):
         exec(f"from {module.__name__} import {old}", {})
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         module.nothing  # noqa: B018
+
+
+def test_packages_need_no_import_of_their_own():
+    code = "import smoothfbo as sf; sf.testbeds.MovingSources, sf.regret.totals"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_module():

@@ -11,7 +11,7 @@ from reference import Ridge
 
 import smoothfbo as sf
 from smoothfbo import compiled
-from smoothfbo.source import _own
+from smoothfbo.source import _copied
 
 OUTER = jnp.asarray([0.4, -0.7, 0.2])
 ROUNDS = 7
@@ -97,7 +97,7 @@ def test_an_iterable_is_the_recorded_run(whole):
 def test_arrays_of_a_live_round_are_copied():
     """Whether a device would share their memory depends on where they lie."""
     array = np.arange(64.0)
-    assert not np.shares_memory(_own(array), array)
+    assert not np.shares_memory(_copied(array), array)
 
 
 def test_an_iterable_that_ends_stops_or_raises():
@@ -251,6 +251,8 @@ def test_pieces_cannot_be_traced_and_say_so(as_users_call):
             )
     with pytest.raises(ValueError, match="every must be an integer >= 1, got every=0"):
         start(RECORDED, rounds=2, every=0)
+    with pytest.raises(TypeError, match=r"record must be a function of state and info, got 'gradient'\."):
+        sf.run(ALGORITHM, RECORDED, OUTER, rounds=2, key=jax.random.key(3), record="gradient")
     with pytest.raises(TypeError, match="callback must be a function of state and trace, got 3"):
         start(RECORDED, rounds=2, callback=3)
     with pytest.raises(ValueError, match="run needs rounds: a FunctionSource has no end"):

@@ -138,7 +138,7 @@ def test_what_does_not_fit_or_is_damaged_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"damaged"):
         sf.load(path, None, state)
     path.write_bytes(content[:100])
-    with pytest.raises(ValueError, match=r"no file of smoothfbo.save, or it is damaged"):
+    with pytest.raises(ValueError, match=r"was not written by smoothfbo\.save, or is damaged"):
         sf.load(path, None, state)
 
 

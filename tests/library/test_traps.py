@@ -165,6 +165,7 @@ def weighted(weight):
         lambda prediction, outer, x, y: (prediction - jnp.sum(outer)) ** 2,
         lambda outer, v, y, x: jnp.exp(jnp.sum(outer)) * (v - y) ** 2,
         lambda outer, v, x: jnp.exp(jnp.sum(outer)) * v**2,
+        3.0,
     ],
 )
 def test_a_loss_of_other_arguments(loss):

@@ -390,7 +390,7 @@ def test_the_theorem_on_this_task(measured):
 
     np.testing.assert_allclose(row["curvature"], max(np.linalg.norm(hessian(t), 2) for t in range(24)), rtol=1e-3)
     lanes = pd.concat([tables.tables["lanes"] for *_, tables in measured.values()], ignore_index=True)
-    entries = {entry["window"]: entry for entry in regression_theory.on_this_task(SMALL, lanes)}
+    entries = {entry["window"]: entry for entry in regression_theory.theorem_on_this_task(SMALL, lanes)}
     assert set(entries) == {1, 5}
     own = regression_theory._of_lane(SMALL, row.to_dict())
     testbed = regression_measure.testbed_of_lane(SMALL, lane)

@@ -28,11 +28,11 @@ class Term(NamedTuple):
     is_quadratic: bool = False  # quadratic in f(x): its Hessian is the same everywhere
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> Float[Array, ""]:
-        """For a function of one input."""
+        """The mean for a function of one input."""
         return self.mean_at(batched(function)(self.samples.x))
 
     def mean_at(self, predictions: PyTree) -> Float[Array, ""]:
-        """For given values of f at all samples."""
+        """The mean for given values of f at all samples."""
         return self.samples.mean(batched(self.loss)(predictions, self.samples.x, self.samples.y))
 
 

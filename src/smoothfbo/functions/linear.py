@@ -1,7 +1,7 @@
 """Functions that are linear in given features, fitted in closed form (the paper's parametric reduction)."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,33 +15,11 @@ from smoothfbo import checks
 from smoothfbo.algebra import inner_product, solve_positive, squared_norm
 from smoothfbo.batching import batched
 from smoothfbo.functions.base import AbstractFunction, FunctionState, Term, objective_value
+from smoothfbo.functions.features import Featured, LossOfInput
 from smoothfbo.samples import Samples
 from smoothfbo.types import Number
 
 SHARES = (0.5, 0.25, 0.0625)  # of a Newton step, where the whole step leads up
-
-
-class Featured(NamedTuple):
-    """Inputs beside their features φ(x), which are then not computed again."""
-
-    x: PyTree
-    features: Float[Array, "*samples p"]
-
-
-class LossOfInput(eqx.Module):
-    """A loss that sees the input, and not the features beside it. Its last two arguments are x and y; `in_axes` says
-    which of its arguments have a row for each sample, as in `batched`."""
-
-    loss: Callable[..., Float[Array, ""]]
-    in_axes: int | tuple[int | None, ...] = eqx.field(static=True, default=0)
-
-    def __call__(self, *arguments: PyTree) -> Float[Array, ""]:
-        *before, x, y = arguments
-        return self.loss(*before, x.x, y)
-
-    def batch(self, *arguments: PyTree) -> Float[Array, " samples"]:
-        *before, x, y = arguments
-        return batched(self.loss, in_axes=self.in_axes)(*before, x.x, y)
 
 
 class Linear(AbstractFunction):
@@ -231,7 +209,7 @@ class Linear(AbstractFunction):
         return samples._replace(x=Featured(samples.x, batched(self.features)(samples.x)))
 
     def prepared(self, objective: tuple[Term, ...]) -> tuple[Term, ...]:
-        """With the features of all samples."""
+        """The same objective, with the features of all samples computed."""
         return tuple(
             term
             if isinstance(term.samples.x, Featured)
@@ -247,13 +225,6 @@ class Linear(AbstractFunction):
 def _with_derivative_of(value: Array, other: Array) -> Array:
     constant = jax.lax.stop_gradient(other)
     return jax.lax.stop_gradient(value) + jnp.where(jnp.isfinite(constant), other - constant, 0)
-
-
-def identical(one: PyTree, other: PyTree) -> bool:
-    """Whether features, ridges and the like are the same objects: they are code, and arrays in them may be traced."""
-    leaves, structure = jax.tree.flatten(one)
-    others, other_structure = jax.tree.flatten(other)
-    return structure == other_structure and all(a is b for a, b in zip(leaves, others, strict=True))
 
 
 def _ridge(value: Any, name: str) -> Any:

@@ -43,7 +43,7 @@ class Checkpoints:
                 stored = arrays.pop(DIGEST)
                 if not np.array_equal(stored, _digest(arrays)):
                     raise ValueError("its content has changed since it was written")
-                values = [_as(arrays.get(f"{index:06d}"), leaf) for index, leaf in enumerate(leaves)]
+                values = [_as_stored_leaf(arrays.get(f"{index:06d}"), leaf) for index, leaf in enumerate(leaves)]
             except Exception as error:  # whatever is wrong with it, the one before it may be intact
                 why = store.reason(error.__cause__ or error)
                 warnings.warn(f"checkpoint {path} is damaged ({why}); trying the one before it", stacklevel=2)
@@ -55,7 +55,7 @@ class Checkpoints:
         return sorted((path for path in self.folder.glob("*.npz") if path.stem.isdigit()), reverse=True)
 
 
-def _as(value: np.ndarray | None, leaf: Any) -> np.ndarray:
+def _as_stored_leaf(value: np.ndarray | None, leaf: Any) -> np.ndarray:
     if value is not None and value.dtype.kind == "V":  # NumPy's files know bfloat16 only as two bytes
         value = value.view(leaf.dtype)
     if value is None or value.shape != leaf.shape or value.dtype != leaf.dtype:

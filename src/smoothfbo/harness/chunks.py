@@ -27,8 +27,8 @@ class Stop(Protocol):
     def is_requested(self) -> bool: ...
 
 
-def claim_place(place: Path, program: Program) -> None:
-    """What is stored there must be of these lanes: another version of the software may order them otherwise."""
+def claim_lanes(place: Path, program: Program) -> None:
+    """Take the place for these lanes. Raise if it holds others: another version may order them otherwise."""
     store.prepare(place)
     content = json.loads(json.dumps({"name": program.name, "lanes": program.lanes}))
     path = place / "program.json"

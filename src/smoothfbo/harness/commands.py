@@ -44,7 +44,7 @@ class LaneOptions(RunOptions):
     tensorboard: bool = False
     """Also write TensorBoard files, into the folder's tensorboard/."""
     block: int | None = None
-    """With `workers`: how many lanes a worker runs at once, at most. If not given: as many as keep all workers busy."""
+    """With `workers`: the most lanes that a worker runs at once. If not given: as many as keep all workers busy."""
 
 
 def arguments_of(entry: Entry, preset: str | None, *, with_help: bool) -> tuple[type, dict[str, Any]]:

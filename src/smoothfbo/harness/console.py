@@ -66,7 +66,7 @@ def make_console() -> "Console":
 
 
 def say(console: "Console", text: str) -> None:
-    """A line as it is: names of folders are no markup."""
+    """A line as it is: names of folders are not markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -36,7 +36,7 @@ class Device(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Of a study on some machines, in seconds."""
+    """What a study costs on some machines, in seconds."""
 
     device: Device
     start: float = 0.0  # a

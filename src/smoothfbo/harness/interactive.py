@@ -60,7 +60,7 @@ def as_plotly(chart: Chart | HeatMap) -> dict[str, Any]:
             band = {**group, "mode": "lines", "line": {"width": 0, **shape}, "showlegend": False, "hoverinfo": "skip"}
             low = series.low if floor is None else np.maximum(series.low, floor / 10)
             traces.append({**band, "y": _numbers(low)})
-            filled = {"fill": "tonexty", "fillcolor": _faint(series.colour)}
+            filled = {"fill": "tonexty", "fillcolor": _transparent(series.colour)}
             named = {"name": _plain(series.name), "showlegend": True} if series.only_band else {}
             traces.append({**band, "y": _numbers(series.high), **filled, **named})
         if series.only_band:
@@ -113,7 +113,7 @@ def _spread(parts: Sequence[Any]) -> float:
     return float(positive.max() / positive.min()) if len(positive) else 1.0
 
 
-def _faint(colour: str) -> str:
+def _transparent(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.16)"
 

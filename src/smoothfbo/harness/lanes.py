@@ -30,7 +30,7 @@ def use_compilation_cache() -> None:
 
 
 def in_blocks(function: Callable[..., PyTree], block: int) -> Callable[..., PyTree]:
-    """As `jax.vmap(function)`, for `block` lanes at a time."""
+    """Like `jax.vmap(function)`, but `block` lanes at a time."""
     return lambda *arguments: jax.lax.map(lambda each: function(*each), arguments, batch_size=block)
 
 

@@ -112,7 +112,7 @@ def estimate_text(value: dict[str, Any] | None) -> str:
 
 
 def estimate_cell(value: dict[str, Any] | None) -> tuple[float, str] | None:
-    """The same for a table, where it sorts by the mean."""
+    """A mean with its interval as a cell of a table, which sorts by the mean."""
     text = estimate_text(value)
     return (value["mean"], text) if value is not None and text else None
 

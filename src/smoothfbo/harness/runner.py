@@ -118,7 +118,7 @@ def _run_here(blocks: Sequence[Block], run: Run, work: Path, done: int, total: i
     with Interruption() as interruption:
         for block in blocks:
             place = work / block.name
-            chunks.claim_place(place, block.program)
+            chunks.claim_lanes(place, block.program)
             done = chunks.run_program(block.program, place, run, done, total, interruption)
         if interruption.is_requested:
             raise Stopped
@@ -156,5 +156,5 @@ def _run_block(study: Study, run: Run, name: str, work: Path) -> None:
     if stop.is_requested:
         raise Stopped
     with folders.exclusive(place, ORPHAN_SECONDS):
-        chunks.claim_place(place, block.program)
+        chunks.claim_lanes(place, block.program)
         chunks.run_program(block.program, place, run, 0, _lane_rounds([block]), stop)

@@ -9,7 +9,8 @@ import inspect
 import textwrap
 from dataclasses import MISSING, Field, field, fields, make_dataclass
 from itertools import pairwise
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
@@ -21,13 +22,27 @@ def described(kind: type) -> type:
     texts = {name: text for base in reversed(kind.__mro__) for name, text in _docstrings(base).items()}
     names = {each.name for each in fields(kind)}
     parts = [
-        (each.name, Annotated[each.type, tyro.conf.arg(help=as_flags(texts[each.name], names))], _same(each))
+        (
+            each.name,
+            Annotated[each.type, tyro.conf.arg(help=as_flags(texts[each.name], names), metavar=_metavar(each.type))],
+            _same(each),
+        )
         for each in fields(kind)
         if each.name in texts
     ]
     result = make_dataclass(kind.__name__, parts, bases=(kind,), frozen=True)
     result.__doc__ = kind.__doc__
     return result
+
+
+def _metavar(kind: Any) -> str | None:
+    """STR for `str | None`, where tyro writes {None}|STR: nobody types None, one leaves the option out."""
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    if not len(kinds) == 1 < len(get_args(kind)):
+        return None
+    if get_origin(kinds[0]) is Literal:
+        return "{" + ",".join(get_args(kinds[0])) + "}"
+    return kinds[0].__name__.upper() if kinds[0] in (str, int, float) else None
 
 
 def _docstrings(kind: type) -> dict[str, str]:

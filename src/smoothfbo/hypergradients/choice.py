@@ -33,7 +33,7 @@ class Chosen(eqx.Module):
 def outer_losses(
     problem: Any, outer: PyTree, functions: Sequence[Callable[[PyTree], PyTree]], data: Data
 ) -> Float[Array, " functions"]:
-    """Of functions fitted before, on the outer samples of this round."""
+    """The losses of functions fitted before, on the outer samples of this round."""
     values = [batched(function)(data.outer.x) for function in functions]
     new = jnp.stack([problem.outer_mean(outer, each, data.outer) for each in values]).astype(jnp.result_type(float))
     # What is not finite counts as ten times the worst of the others: bad, and forgotten some time.

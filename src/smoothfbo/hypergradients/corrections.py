@@ -36,7 +36,7 @@ class Corrected(NamedTuple):
     is_function: bool  # whether `at` has the values of `function`
 
     def known_at(self, data: Data) -> "Corrected":
-        """The same with its values at `data` computed now, and not again."""
+        """The same function, with its values at `data` computed now and not again."""
         known = self.at(data)
 
         def at(other: Data) -> Predictions:
@@ -45,7 +45,7 @@ class Corrected(NamedTuple):
         return self._replace(at=at)
 
     def values(self, data: Data) -> Predictions:
-        """Of the function to predict with."""
+        """Values of the function to predict with."""
         return self.at(data) if self.is_function else _values(self.function, data)
 
 

@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.functions.base import AbstractFunction, FunctionState
-from smoothfbo.functions.linear import Featured, Linear, LossOfInput, identical
+from smoothfbo.functions.features import Featured, LossOfInput, identical
+from smoothfbo.functions.linear import Linear
 from smoothfbo.hypergradients.adjoints import AbstractAdjoint, FittedAdjoint
 from smoothfbo.hypergradients.base import (
     TOLERANCE,
@@ -113,7 +114,7 @@ class Functional(AbstractInnerEstimator):
         return self.adjoint.paired or self.correction.paired
 
     def prepared(self, data: Data) -> Data:
-        """With the features of a `Linear` whose adjoint has the same ones."""
+        """The data with the features of a `Linear`, where its adjoint has the same ones."""
         if not self.shares_features or not isinstance(self.inner, Linear):
             return data
         return map_samples(self.inner.featured, data)
@@ -136,7 +137,7 @@ class Functional(AbstractInnerEstimator):
     def call_and_judge(
         self, problem: Problem, outer: PyTree, state: FunctionalState, data: Data, fresh: Data, key: PRNGKeyArray
     ) -> tuple[Estimate, FunctionalState, PyTree]:
-        """With one inner fit where `fresh` has the same inner samples. All samples have the form of those of `data`."""
+        """One inner fit serves both where `fresh` has the same inner samples. All samples have the form of `data`."""
         problem, keys = _of_inputs(problem, data), _Keys(*jax.random.split(key, 3))
         fitted = self._fitted(problem, outer, state, data, keys)
         estimate, following = self._estimate(problem, outer, state, fitted, data, keys)
@@ -199,7 +200,7 @@ class Functional(AbstractInnerEstimator):
 
 
 class _Keys(NamedTuple):
-    """Of the three steps."""
+    """The keys of the three steps."""
 
     inner: PRNGKeyArray
     adjoint: PRNGKeyArray

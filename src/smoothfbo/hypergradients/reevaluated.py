@@ -1,22 +1,22 @@
 """The last w losses, evaluated again at the current λ (OAGD)."""
 
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from smoothfbo import checks
 from smoothfbo.algebra import all_finite, squared_norm
-from smoothfbo.functions.base import AbstractFunction, FunctionState, Term
+from smoothfbo.functions.base import AbstractFunction
+from smoothfbo.functions.fixed import Fixed
 from smoothfbo.hypergradients.base import AbstractEstimator, Estimate
 from smoothfbo.hypergradients.explicit import Explicit
 from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.implicit import Implicit
+from smoothfbo.hypergradients.sameness import is_array, same_but_arrays
 from smoothfbo.smoothing import Normalise, check_normalise, check_window
 from smoothfbo.sums import total_weight
 from smoothfbo.types import Number
@@ -103,14 +103,14 @@ class Reevaluated(AbstractEstimator):
 
     @property
     def inner(self) -> AbstractFunction:
-        """That of the estimator."""
+        """The inner function of the estimator."""
         return self.estimator.inner  # pyright: ignore[reportAttributeAccessIssue]
 
     def predictor(self, state: ReevaluatedState) -> Callable[[PyTree], PyTree]:
         return self.estimator.predictor(state.newest)
 
     def check_losses(self, usual: Any, of_round: Any) -> None:
-        if self.slots and not _same_but_arrays(usual, of_round):
+        if self.slots and not same_but_arrays(usual, of_round):
             raise TypeError(
                 "Reevaluated keeps the losses of earlier rounds by their arrays, so the problem of a round must be "
                 "that of Online with other arrays in it: make what changes a field of an equinox.Module that is the "
@@ -128,7 +128,7 @@ class Reevaluated(AbstractEstimator):
         past = _Past(
             rounds=jnp.zeros((), jnp.int32),
             usable=jnp.zeros(self.slots, bool),
-            problem=empty(eqx.filter(problem, _is_array)),
+            problem=empty(eqx.filter(problem, is_array)),
             data=empty(data),
             warm=empty(self._kept(newest)),
         )
@@ -143,11 +143,11 @@ class Reevaluated(AbstractEstimator):
             return _scaled(estimate, self._unless_outside(1.0)), ReevaluatedState(newest, None)
         keys = jax.random.split(key, self.slots + 1)
         estimate, newest = self.estimator(problem, outer, state.newest, data, keys[-1])
-        arrays, static = eqx.partition(problem, _is_array)
+        arrays, static = eqx.partition(problem, is_array)
 
         estimator = self.estimator
         if not self.refit:
-            estimator = eqx.tree_at(lambda estimator: estimator.inner, estimator, _Fitted(self.inner))
+            estimator = eqx.tree_at(lambda estimator: estimator.inner, estimator, Fixed(self.inner))
 
         def again(problem: PyTree, data: PyTree, warm: PyTree, key: PRNGKeyArray) -> tuple[Any, PyTree]:
             warm = warm if self.refit else warm._replace(inner=newest.inner)
@@ -193,57 +193,6 @@ class Reevaluated(AbstractEstimator):
         """NaN where a traced window is not one of those that there is memory for."""
         outside = (jnp.asarray(self.window) < 1) | (jnp.asarray(self.window) > self.slots + 1)
         return jnp.where(outside, jnp.nan, jnp.asarray(weight, jnp.result_type(float)))
-
-
-class _Fitted(AbstractFunction):
-    """A function whose parameters stay as they are."""
-
-    function: AbstractFunction
-
-    def init(self, x: PyTree, prediction: PyTree | None, key: PRNGKeyArray) -> FunctionState:
-        return self.function.init(x, prediction, key)
-
-    def bind(self, params: PyTree) -> Callable[[PyTree], PyTree]:
-        return self.function.bind(params)
-
-    def regulariser(self, params: PyTree) -> Float[Array, ""]:
-        return self.function.regulariser(params)
-
-    def fit(self, state: FunctionState, objective: tuple[Term, ...], key: PRNGKeyArray) -> FunctionState:
-        del objective, key
-        return state
-
-    @property
-    def depends_on_outer(self) -> bool:
-        return self.function.depends_on_outer
-
-    def at(self, outer: PyTree) -> "_Fitted":
-        return _Fitted(self.function.at(outer))
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray))
-
-
-def _same_but_arrays(one: Any, other: Any) -> bool:
-    """Whether two problems differ in their arrays at most; a function may have been made again."""
-    leaves, structure = jax.tree.flatten(one)
-    others, other_structure = jax.tree.flatten(other)
-    return structure == other_structure and all(
-        _is_array(b) if _is_array(a) else _same_code(a, b) for a, b in zip(leaves, others, strict=True)
-    )
-
-
-def _same_code(one: Any, other: Any) -> bool:
-    """Whether two leaves that are no arrays are the same, functions with all that they close over."""
-    if one is other:
-        return True
-    if _is_array(one) or _is_array(other):
-        return False
-    if not isinstance(one, FunctionType) or not isinstance(other, FunctionType):
-        return type(one) is type(other) and bool(one == other)
-    closed, others = ([cell.cell_contents for cell in each.__closure__ or ()] for each in (one, other))
-    return one.__code__ is other.__code__ and all(map(_same_code, closed, others))
 
 
 def _terms(estimate: Estimate) -> dict[str, PyTree]:

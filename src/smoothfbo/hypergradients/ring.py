@@ -30,7 +30,7 @@ def with_round(ring: PyTree, newest: PyTree, slot: Int[Array, ""]) -> PyTree:
 
 
 def _finite(values: Array) -> Array:
-    """With zeros for what is not."""
+    """The same array, with zeros for what is not finite."""
     return jnp.where(jnp.isfinite(values), values, jnp.zeros_like(values))
 
 

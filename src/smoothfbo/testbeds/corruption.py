@@ -143,7 +143,7 @@ class RotatingCorruption(AbstractTestbed):
         return jnp.clip(outer, -LIMIT, LIMIT)
 
     def linear(self, steps: int = 5) -> Linear:
-        """By Newton's method, because the loss is not quadratic; it needs larger batches than there are weights."""
+        """Fitted by Newton's method: the loss is not quadratic. It needs larger batches than there are weights."""
         example = jnp.zeros(CLASSES, self.images.dtype)
         return Linear(lambda x: x, prediction=example, ridge=self.ridge, bias=True, steps=steps)
 

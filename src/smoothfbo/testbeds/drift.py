@@ -128,7 +128,7 @@ class RandomWalk(eqx.Module):
 
 
 def _jumps(period: Number, seed: int | Integer[Array, ""]) -> Jumps:
-    """To anywhere on the circle, a quarter of the way on average: four jumps a period are as fast as a steady drift."""
+    """Jumps to anywhere on the circle, a quarter of it on average: four a period are as fast as a steady drift."""
     if isinstance(period, jax.Array):
         return Jumps(0.5, jnp.maximum(jnp.round(period / 4).astype(jnp.int32), 1), seed)
     return Jumps(0.5, max(1, round(period / 4)), seed)

@@ -11,11 +11,10 @@ from smoothfbo.functions.linear import Linear
 from smoothfbo.problem import Problem
 from smoothfbo.samples import Data, Samples
 from smoothfbo.source import FunctionSource
+from smoothfbo.testbeds.angles import smallest_over_angles
 from smoothfbo.testbeds.base import AbstractTestbed
 from smoothfbo.testbeds.cosine import travelled
 from smoothfbo.types import Number
-
-SWEEPS = 200  # over the coordinates, to find the best λ
 
 
 class FiniteBilevel(AbstractTestbed):
@@ -114,7 +113,7 @@ class FiniteBilevel(AbstractTestbed):
         return self.features[x]
 
     def linear(self) -> Linear:
-        """With a small ridge: a mini-batch need not hold every point."""
+        """It has a small ridge: a mini-batch need not hold every point."""
         return Linear(self.phi, ridge=1e-3)
 
     def source(self) -> FunctionSource:
@@ -184,35 +183,9 @@ class FiniteBilevel(AbstractTestbed):
         return explicit - jnp.cos(outer) * (self.coupling.T @ both) / self.points
 
     def best(self, round: Int[Array, ""]) -> Float[Array, " d"]:
-        """argmin F_t: convex in s = sin λ ∈ [−1, 1]^d, where ½ mean (δ + M s)² + (κ/d) Σ_j (1 − √(1 − s_j²)).
-
-        (Of the two angles with the same sine, the one with the larger cosine costs less.) Coordinate by coordinate:
-        the derivative in s_j grows with s_j, so bisection finds where it vanishes, or the end of the interval.
-        """
+        """argmin F_t."""
         shift = self._project(self.inner_target(round)) - self.outer_target(round)
-        slope = self._slope()
-        weight = self.explicit_weight / self.dimension
-
-        def bisect(sines: Array, j: Array) -> Array:
-            column = slope[:, j]
-            others = shift + slope @ sines - column * sines[j]
-
-            def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-                low, high = ends
-                middle = (low + high) / 2  # an angle
-                # √(1 − s²) times the derivative in s, which has the same sign
-                rest = jnp.cos(middle) * jnp.mean(column * (others + column * jnp.sin(middle)))
-                rises = rest + weight * jnp.sin(middle) > 0
-                return jnp.where(rises, low, middle), jnp.where(rises, middle, high)
-
-            ends = jnp.asarray(-jnp.pi / 2, sines.dtype), jnp.asarray(jnp.pi / 2, sines.dtype)
-            low, high = jax.lax.fori_loop(0, 60, halve, ends)
-            return jnp.sin((low + high) / 2)
-
-        def sweep(_: Array, sines: Array) -> Array:
-            return jax.lax.fori_loop(0, self.dimension, lambda j, s: s.at[j].set(bisect(s, j)), sines)
-
-        return jnp.arcsin(jax.lax.fori_loop(0, SWEEPS, sweep, jnp.zeros(self.dimension)))
+        return smallest_over_angles(shift, self._slope(), self.explicit_weight / self.dimension)
 
     def variance(
         self,
@@ -226,7 +199,7 @@ class FiniteBilevel(AbstractTestbed):
         lengths = jnp.sum(rows**2, axis=1)
 
         def spread(mean: Array, second_moment: Array) -> Array:
-            """Of the mean of a batch of z·row(x), from E[z | x] and E[z² | x]."""
+            """The variance of the mean of a batch of z·row(x), from E[z | x] and E[z² | x]."""
             return (jnp.mean(second_moment * lengths) - jnp.sum((rows.T @ mean / self.points) ** 2)) / self.batch
 
         error = self.outer_error(round, outer, inner)

@@ -270,7 +270,7 @@ class RegressionSource(AbstractSource):
         return following, Round(data)
 
     def _with_final(self, data: Data, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
-        """With fresh samples where they are wanted; their key is used for nothing else."""
+        """The data, with fresh samples where they are wanted; their key is used for nothing else."""
         if not self.fresh_final:
             return data
         return data._replace(final=self.testbed.fresh(round, jax.random.fold_in(key, 1)))

@@ -137,7 +137,7 @@ class SinusoidFamilies(AbstractTestbed):
         return FunctionSource(self.draw)
 
     def draw(self, round: Int[Array, ""], key: PRNGKeyArray) -> Data:
-        """New tasks, with samples to learn from (inner) and to be judged by (outer)."""
+        """New tasks, with samples to learn from (inner) and to evaluate with (outer)."""
         keys = jax.random.split(key, 5)
         family, shape = self.family(round), (self.tasks,)
         amplitude = family.amplitude + self.amplitude_spread * jax.random.uniform(keys[0], shape, minval=-1.0)

@@ -171,7 +171,7 @@ class MovingSources(AbstractTestbed):
             return optax.projections.projection_simplex(outer)
 
     def linear(self) -> Linear:
-        """With a small ridge: when all weight is on one source, its few samples have to do."""
+        """It has a small ridge: when all weight is on one source, its few samples have to do."""
         return Linear(self.phi, ridge=1e-3)
 
     def inner(self, *, rate: Number | None = None, steps: int | None = None, batch_size: int | None = None) -> Network:

@@ -27,7 +27,7 @@ class Team(Protocol):
         ...
 
     def wait(self, pending: Collection[Hashable], seconds: float) -> list[tuple[Hashable, AttemptResult]]:
-        """Those that have ended, after so many seconds at most."""
+        """The blocks that have ended, after so many seconds at most."""
         ...
 
 

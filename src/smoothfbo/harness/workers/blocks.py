@@ -17,7 +17,7 @@ class Block:
 
     @property
     def rounds(self) -> int:
-        """Of a chunk, all lanes together."""
+        """Rounds of a chunk, over all lanes together."""
         return len(self.program.lanes) * self.program.chunk
 
     @property
@@ -26,7 +26,7 @@ class Block:
 
     @property
     def text(self) -> str:
-        """For the user: which lanes these are."""
+        """Which lanes these are, in words for the user."""
         first, last = self.program.lanes[0], self.program.lanes[-1]
         told = [
             f"{name} {first[name]}" + ("" if first[name] == last[name] else f" … {last[name]}")

@@ -22,7 +22,7 @@ BLOCKS_PER_CORE = 2  # so that a core that is done early has something left to d
 
 
 def run_block(folder: str, block: str, shared: int) -> AttemptResult:
-    """On some node: a process for the block, which ends when this one does. `shared`: blocks on its GPU, if any."""
+    """Run a block by a process on this node, which ends when this one does. `shared`: blocks on its GPU, if any."""
     with remote.block_folder(folder, block) if remote.is_address(folder) else nullcontext(Path(folder)) as place:
         if not (place / "config.json").exists():
             node = socket.gethostname()
@@ -59,7 +59,7 @@ class ClusterTeam:
             self.blocks, self.devices = BLOCKS_PER_CORE * max(1, cores), ["Ray, a core for each block"]
 
     def _start_mps(self) -> list[str]:
-        """On every node that has GPUs."""
+        """Start MPS on every node that has GPUs."""
         from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
             NodeAffinitySchedulingStrategy,
         )

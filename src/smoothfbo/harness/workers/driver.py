@@ -38,7 +38,7 @@ class Task(Protocol):
 
 
 class StopFile:
-    """For a worker what `Interruption` is for a process with a terminal."""
+    """Asks a worker to stop, as `Interruption` does a process with a terminal."""
 
     def __init__(self, work: Path):
         self.path = work / STOP
@@ -63,7 +63,7 @@ class BlockCounts:
         return self.chunks[block.name]
 
     def update_all(self, blocks: Iterable[Task]) -> None:
-        """Unless it was done just now: a folder far away is not looked at all the time."""
+        """Look at all blocks, unless that was done just now: a folder far away takes time."""
         begin = time.monotonic()
         if begin - self._last > self._cost / COUNTING_SHARE:
             for block in blocks:

@@ -51,7 +51,7 @@ class LocalTeam:
 
 @dataclass(frozen=True)
 class LocalWorkers:
-    """So many processes."""
+    """A number of processes on this machine."""
 
     number: int
     block: int | None = None

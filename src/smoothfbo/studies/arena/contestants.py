@@ -57,7 +57,7 @@ class Contestants:
 
 
 def gather(config: ArenaConfig, folder: Path) -> Contestants:
-    """As the run in the folder began, if there is one; else plug-ins are read from their files and tried out."""
+    """Those of the run in the folder, if there is one; else plug-ins are read from their files and tried out."""
     stored = _stored(config, folder)
     if stored is not None:
         kept = tuple(Plugin(**plugin) for plugin in stored["plugins"])
@@ -106,7 +106,7 @@ def _pick(option: str, names: tuple[str, ...], table: Any, added: list[Any]) -> 
 
 
 def _with_knobs(config: ArenaConfig, problems: tuple[ArenaProblem, ...]) -> tuple[ArenaProblem, ...]:
-    """With the knobs as the user wants them; a value that a problem refuses is one line."""
+    """The problems with the knobs that the user wants; a value that a problem refuses is one line."""
     if not config.knobs:
         return problems
     changed = knobs.with_knobs(problems, config.knobs)

@@ -165,7 +165,7 @@ def correlate(config: ArenaConfig, lanes: Frame, board: list[dict[str, Any]]) ->
 
 
 def _spearman(draws: np.ndarray) -> np.ndarray:
-    """Of the means over seeds; axes (draw, seed, method, 2). All equal say nothing: 0."""
+    """The rank correlation of the means over seeds; axes (draw, seed, method, 2). It is 0 where all are equal."""
     ranks = stats.rankdata(draws.mean(axis=1), axis=1)
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     first, second = centred[..., 0], centred[..., 1]

@@ -18,7 +18,7 @@ from smoothfbo.studies.arena.grid import SETTING
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Failure
 from smoothfbo.studies.arena.program import fresh_programs, programs
-from smoothfbo.studies.arena.references import constants, is_late, smallest
+from smoothfbo.studies.arena.references import constants, in_second_half, smallest
 
 ROUNDING = 1e-6  # of F_t, which is computed in single precision
 DRAWS = 400  # of the bootstrap of a curve
@@ -162,7 +162,7 @@ def headlines(records: dict[str, np.ndarray], gaps: np.ndarray) -> dict[str, np.
 
 def _means(gaps: np.ndarray, rounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Over the second half and over all rounds; infinite where any gap is: such a lane has diverged."""
-    return gaps[:, is_late(rounds)].mean(axis=1), gaps.mean(axis=1)
+    return gaps[:, in_second_half(rounds)].mean(axis=1), gaps.mean(axis=1)
 
 
 def curves(config: ArenaConfig, lanes: Frame, rounds: np.ndarray, gaps: np.ndarray) -> list[Frame]:

@@ -121,13 +121,13 @@ def _program(
 
     def begin(numbers: Numbers) -> LaneState:
         testbed = build(numbers)
-        algorithm, source = contest(structure, testbed, numbers)
+        algorithm, source = method_and_source(structure, testbed, numbers)
         first = start(algorithm, source, testbed.initial(), run_key(numbers.seed))
         return LaneState(eqx.filter(testbed, eqx.is_array), first)
 
     def advance(numbers: Numbers, state: LaneState) -> tuple[LaneState, dict[str, Array]]:
         testbed = eqx.combine(state.testbed, without_arrays(build, numbers))
-        algorithm, source = contest(structure, testbed, numbers)
+        algorithm, source = method_and_source(structure, testbed, numbers)
 
         def one(state: RunState, _: None) -> tuple[RunState, dict[str, Array]]:
             return block(testbed, algorithm, source, state, rounds)
@@ -156,7 +156,7 @@ def without_arrays(build: Callable[[Numbers], Any], numbers: Numbers) -> Any:
     return eqx.filter(shapes, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
 
 
-def contest(structure: Structure, testbed: Any, numbers: Numbers) -> tuple[Online, AbstractSource]:
+def method_and_source(structure: Structure, testbed: Any, numbers: Numbers) -> tuple[Online, AbstractSource]:
     """The method on a testbed, and the data. An oracle sees the number of the round and no data."""
     window = numbers.window if structure.window is None else structure.window
     algorithm = structure.build(testbed, numbers.rate, window, **numbers.options)

@@ -51,7 +51,7 @@ def constants(problem: ArenaProblem, seeds: np.ndarray, rounds: np.ndarray) -> C
 
         initial = testbed.project(testbed.initial())
         steps = STEPS // problem.stride  # where the exact gradient is dear; 30 are enough there
-        halves = times, times[is_late(rounds)]
+        halves = times, times[in_second_half(rounds)]
         every, late = (best_constant(testbed, each, problem.lengths, steps) for each in halves)
         return Constants(along(initial), along(every), along(late))
 
@@ -59,7 +59,7 @@ def constants(problem: ArenaProblem, seeds: np.ndarray, rounds: np.ndarray) -> C
     return Constants(*(np.asarray(values, float) for values in found))
 
 
-def is_late(rounds: np.ndarray) -> np.ndarray:
+def in_second_half(rounds: np.ndarray) -> np.ndarray:
     """Whether a recorded round belongs to the second half."""
     return rounds >= (rounds[-1] + rounds[1]) / 2
 

@@ -93,13 +93,15 @@ def _sections(
         yield Section("When smoothing pays", [text], drawn[True])
         yield Section("When smoothing pays, rate by rate", parts=drawn[False], folded=True)
     fresh = range(settings["first_seed"], settings["first_seed"] + settings["seeds"])
-    yield from _with_fold("Ranges of rates", range_table(summary), charts.over_rates(summary, lanes, fresh))
+    yield from _table_and_charts("Ranges of rates", range_table(summary), charts.over_rates(summary, lanes, fresh))
     if cost:
-        yield from _with_fold(
+        yield from _table_and_charts(
             "Cost, and equal time", cost_table(summary, lanes, cost), charts.against_cost(summary, cost)
         )
     if any(len(each) > 1 for each in summary["correlations"]):
-        yield from _with_fold("The proxy against the truth", proxy_table(summary), charts.proxy_against_truth(summary))
+        yield from _table_and_charts(
+            "The proxy against the truth", proxy_table(summary), charts.proxy_against_truth(summary)
+        )
     yield Section("All numbers", parts=[number_table(summary)], folded=True)
     if summary["absent"]:
         rows = [
@@ -117,7 +119,7 @@ def _sections(
     yield repeat_section({name: value for name, value in config.items() if name not in ("plugins", "failures")})
 
 
-def _with_fold(title: str, table: Table, pictures: Iterator[Chart]) -> Iterator[Section]:
+def _table_and_charts(title: str, table: Table, pictures: Iterator[Chart]) -> Iterator[Section]:
     """A table, and a chart for each problem for those who open the fold."""
     yield Section(title, parts=[table])
     yield Section(f"{title}, problem by problem", parts=list(pictures), folded=True)

@@ -111,7 +111,7 @@ def range_table(summary: Summary) -> Table:
 
 
 def relative_costs(folder: Path, summary: Summary) -> dict[str, dict[str, float]]:
-    """By problem and method: the cost of a round at the chosen window, in rounds of FBO."""
+    """The cost of a round at the chosen window, in rounds of FBO, by problem and method."""
     measured = costs.read(folder)
     result: dict[str, dict[str, float]] = {}
     for problem in (problem["name"] for problem in summary["problems"]):
@@ -145,7 +145,7 @@ def equal_time(
 
 
 def chosen_gaps(lanes: Frame, row: dict[str, Any]) -> Frame:
-    """Of a row of the leaderboard, in the order of the fresh seeds. Its lanes are those of its setting."""
+    """The gaps of a row of the leaderboard, in the order of the fresh seeds. Its lanes are those of its setting."""
     same = lanes["seed"] < FIRST_TUNING_SEED
     for name in ("problem", "method", *SETTING):
         same &= lanes[name] == row[name]
@@ -153,7 +153,7 @@ def chosen_gaps(lanes: Frame, row: dict[str, Any]) -> Frame:
 
 
 def cost_table(summary: Summary, lanes: Frame, cost: dict[str, dict[str, float]]) -> Table:
-    """At equal time: every method against the best of those that cost no more."""
+    """Every method against the best of those that cost no more."""
     rows = []
     for method in standings(summary):
         cells: list[Any] = []

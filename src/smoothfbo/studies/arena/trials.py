@@ -19,7 +19,7 @@ from smoothfbo.studies.arena.grid import tuning_lanes
 from smoothfbo.studies.arena.methods import METHODS
 from smoothfbo.studies.arena.plugins import Plugin
 from smoothfbo.studies.arena.problems import PROBLEMS
-from smoothfbo.studies.arena.program import Part, Structure, block, contest, numbers_of, run_key
+from smoothfbo.studies.arena.program import Part, Structure, block, method_and_source, numbers_of, run_key
 from smoothfbo.testbeds import AbstractTestbed
 
 ROUNDS = 10
@@ -50,7 +50,7 @@ def run_rounds(method: ArenaMethod, problem: ArenaProblem) -> None:
     check_testbed(testbed)
     lane = next(tuning_lanes(method, problem, ArenaConfig()))
     numbers = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], numbers_of([Part(lane, method, {})]))
-    algorithm, source = contest(Structure.of(problem, method, lane.window), testbed, numbers)
+    algorithm, source = method_and_source(Structure.of(problem, method, lane.window), testbed, numbers)
     state = start(algorithm, source, testbed.initial(), run_key(numbers.seed))
     state, records = jax.jit(lambda state: block(testbed, algorithm, source, state, ROUNDS))(state)
     if int(records["skipped"]) == ROUNDS:
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def limit_time(seconds: float) -> None:
-    """Of processor time, from now on; then the system ends this process. Windows has no such limit."""
+    """Allow so many seconds of processor time; then the system ends this process. Windows has no such limit."""
     try:
         import resource
     except ImportError:

@@ -95,7 +95,7 @@ class CartPoleConfig:
     model_hidden: tuple[int, ...] = (3, 3)
     """Hidden layers of the transition and of the reward network; the paper's are too small on purpose."""
     model_leak: float = 0.1
-    """Slope of the model's hidden units below zero; with 0 they are ReLUs, and one of three that is off stays off."""
+    """Slope of the model's hidden units below zero; 0 makes them ReLUs, and one that is off for all data stays off."""
     bounded: bool = False
     """Keep the model's predictions within the range of what can happen, for all methods (not in the paper)."""
     bounded_values: bool = True
@@ -111,12 +111,12 @@ class CartPoleConfig:
     package ships), or a file that a run wrote (best.json in its folder)."""
 
     vary: tuple[str, ...] = ()
-    """Numbers to take from the options and not from the settings: any of inner_rate, outer_rate, target_rate,
+    """Numbers to take from the options instead of the settings: any of inner_rate, outer_rate, target_rate,
     temperature, final_rate, window, mix."""
 
     trials: int = 1
-    """Most lanes of a method for each seed. Every setting makes one lane for each combination of the values of `vary`;
-    the best settings are taken, at least one, until there are this many lanes."""
+    """The most lanes of a method for each seed. Every setting makes one lane for each combination of the values of
+    `vary`; settings are taken from the best one on, until there are this many lanes, and at least one is."""
 
     def __post_init__(self) -> None:
         require_known("methods", self.methods, METHODS)

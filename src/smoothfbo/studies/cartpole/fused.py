@@ -164,7 +164,7 @@ def _weights(form: Form, parameters: Any) -> list[tuple[Array, Array]]:
 
 
 def _matrix(layer: _Layer) -> tuple[Int[Array, "inputs outputs"], Bool[Array, "inputs outputs"]]:
-    """Where the weights are among the parameters, and what is no padding."""
+    """Where the weights are among the parameters, and which of them are not padding."""
     i, j = _rows(_padded(layer.inputs)), _columns(_padded(layer.outputs))
     return layer.weight + i * layer.outputs + j, (i < layer.inputs) & (j < layer.outputs)
 

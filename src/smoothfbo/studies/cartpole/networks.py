@@ -52,7 +52,7 @@ class Perceptron(eqx.Module):
     def __call__(
         self, parameters: Float[Array, " parameters"], x: Float[Array, "inputs *samples"]
     ) -> Float[Array, "outputs *samples"]:
-        """Of one input, or of many as the columns of a matrix: on a CPU that is the faster way round."""
+        """The values of one input, or of many as the columns of a matrix: on a CPU that is the faster way round."""
         if self.fused and x.ndim == 2:
             from smoothfbo.studies.cartpole.fused import Form, fused  # it imports Pallas
 
@@ -92,7 +92,7 @@ class QNetworks(eqx.Module):
 
     @property
     def plain(self) -> "QNetworks":
-        """The same ones, not fused: these can be differentiated as often as one likes."""
+        """The same networks, not fused: these can be differentiated as often as one likes."""
         observation_size, *hidden, actions = self.network.sizes
         return QNetworks(observation_size, actions, tuple(hidden), self.critics)
 
@@ -104,7 +104,7 @@ class QNetworks(eqx.Module):
     def values(
         self, parameters: Float[Array, "critics parameters"], observation: Float[Array, "observation *samples"]
     ) -> Float[Array, "critics actions *samples"]:
-        """Of one observation, or of many as the columns of a matrix."""
+        """The soft value of one observation, or of many as the columns of a matrix."""
         return jax.vmap(self.network, in_axes=(0, None))(parameters, observation)
 
     def __call__(self, parameters: Float[Array, "critics parameters"], x: StateAction) -> Float[Array, " critics"]:

@@ -30,7 +30,7 @@ def stored_settings(config: CartPoleConfig, folder: Path) -> dict[str, Any] | No
 
 
 def settings_to_try(config: CartPoleConfig, settings: Settings) -> Settings:
-    """Of each method the best settings, without what varies: as many as make `config.trials`, at least one."""
+    """The best settings of each method, without what varies: as many as make `config.trials`, at least one."""
 
     def best(method: str) -> list[dict[str, float]]:
         varied = [name for name in config.vary if name not in SMOOTHING or find(method).is_smoothed]
@@ -43,7 +43,7 @@ def settings_to_try(config: CartPoleConfig, settings: Settings) -> Settings:
 
 
 def read_settings(source: str) -> dict[str, Any]:
-    """For each method its settings, the best one first.
+    """The settings of each method, the best one first.
 
     `tuned` is what the package ships, `none` is the options alone, everything else is a file that a run wrote.
     """
@@ -102,7 +102,7 @@ def checked(config: CartPoleConfig, settings: dict[str, Any]) -> Settings:
 
 
 def best_settings(config: CartPoleConfig, lanes: Frame) -> dict[str, Any]:
-    """For each method the numbers with the highest mean late return, in the form of a settings file.
+    """The numbers of each method with the highest mean late return, in the form of a settings file.
 
     With fewer than `ENOUGH_SEEDS` seeds a mean says little: then neighbours in the grid, which differ in one number,
     count as much as the setting itself, so that a good region wins and not a lucky seed.

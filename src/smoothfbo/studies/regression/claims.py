@@ -55,7 +55,7 @@ def tuned_rates(sweep: tuple[float, ...]) -> dict[tuple[str, str, str], dict[Met
 
 
 def best_use(rates: dict[tuple[str, str, str], dict[Method, Tuned]], weights: str) -> dict[Method, Tuned]:
-    """For each method and window the better of its mini-batches, each at its best rate, in the default regime."""
+    """The better kind of mini-batches for each method and window, each at its best rate, in the default regime."""
     best: dict[Method, Tuned] = {}
     for (regime, kind, _), methods in rates.items():
         for method, tuned in methods.items() if (regime, kind) == ("default", weights) else ():

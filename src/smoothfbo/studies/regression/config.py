@@ -99,7 +99,7 @@ class RegressionConfig:
     paper_values: bool = False
     """Also run fbo and smooth-fbo at the paper's rates: inner 1e-4, outer 1e-3."""
     probe_draws: int = 8
-    """Draws of a round's data, once per chunk, to tell bias from noise (0: do not)."""
+    """Draws of a round's data, once per chunk, to tell bias from noise (0: none)."""
     chunk: int = 50
     """Rounds per compiled call; between calls records and a checkpoint are written."""
     record_every: int = 1
@@ -220,7 +220,7 @@ class RegressionConfig:
         )  # fmt: skip
 
     def _over_windows(self, lane: Lane, windows: tuple[int, ...]) -> Iterator[Lane]:
-        """With every seed; a smooth-... method with every window above 1 (w = 1 is the method without smoothing)."""
+        """Lanes for every seed, and for every window above 1 of a smooth-... method (w = 1 is without smoothing)."""
         for window in [w for w in windows if w > 1] if find(lane.method).is_smoothed else [1]:
             for seed in range(self.first_seed, self.first_seed + self.seeds):
                 lags = window if self.tied and window > 1 else self.lags

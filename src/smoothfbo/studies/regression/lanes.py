@@ -49,7 +49,7 @@ class Shape:
 
     @property
     def samples_per_step(self) -> int | None:
-        """Of an inner or adjoint step; None is all that the round has."""
+        """Samples of an inner or adjoint step; None is all that the round has."""
         if self.minibatch in BATCH_USES:
             return self.batch if self.minibatch == "batch" else None
         return int(self.minibatch)

@@ -20,7 +20,7 @@ from smoothfbo.studies.regression.config import RegressionConfig
 from smoothfbo.studies.regression.lanes import Lane
 from smoothfbo.studies.regression.methods import find
 from smoothfbo.studies.regression.program import WEIGHTINGS, make_testbed, numbers_of, programs, testbed_of_lane
-from smoothfbo.studies.regression.theory import on_this_task
+from smoothfbo.studies.regression.theory import theorem_on_this_task
 from smoothfbo.testbeds.weighting import Weighting, excess, shares
 
 # Headline figures of a lane: sums over all rounds, and means over the second half, when the start is forgotten.
@@ -57,7 +57,7 @@ def summarise(config: RegressionConfig, tables: Mapping[str, Frame]) -> dict[str
     testbed = testbed_of_lane(config, next(config.lanes()))
     truth = {"seed": config.first_seed, "weight": testbed.weight[:, 0].tolist(), "bias": float(testbed.bias[0])}
     claims = list(judge_claims(config, lanes))
-    theory = list(on_this_task(config, lanes))
+    theory = list(theorem_on_this_task(config, lanes))
     return {"summary": {"truth": truth, "base": config.base, "groups": groups, "claims": claims, "theory": theory}}
 
 
@@ -70,7 +70,7 @@ def measure(config: RegressionConfig, program: Program, records: dict[str, np.nd
         with np.errstate(over="ignore"):  # a lane that ran away is infinite in the table, too
             kept = {name: values[:: config.record_every].astype(np.float32) for name, values in columns.items()}
         rounds.append(pd.DataFrame({**keys, "round": own["round"][:: config.record_every], **kept}))
-    return Measured({"metrics": _compact(pd.concat(rounds, ignore_index=True)), "lanes": pd.DataFrame(lanes)})
+    return Measured({"metrics": _with_categories(pd.concat(rounds, ignore_index=True)), "lanes": pd.DataFrame(lanes)})
 
 
 def measure_lane(config: RegressionConfig, lane: Lane, records: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -209,11 +209,11 @@ def _cosine(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> float:
-    """Of what there is: probed columns have gaps, and a cosine with a zero vector is none."""
+    """The mean of the values that exist: probed columns have gaps, and there is no cosine with a zero vector."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
 
 
-def _compact(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_categories(frame: pd.DataFrame) -> pd.DataFrame:
     """Words as categories: a column of them costs a byte a row."""
     return frame.astype(dict.fromkeys(("method", "drift", "weights", "minibatch", "regime"), "category"))

@@ -117,7 +117,7 @@ def _verdicts(claims: list[dict[str, Any]]) -> list[str]:
     sentences = []
     for place, same in tables.places(claims):
         claim, comparison = place["claim"], place["comparison"]
-        where = ", ".join(tables.where_of(place, claims))
+        where = ", ".join(tables.place_cells(place, claims))
         found = "; ".join(
             f"{verdict}{', ' if place['comparison'] == UNTUNED else ' at '}"
             + ", ".join(_setting(c) for c in same if c["verdict"] == verdict)

@@ -25,7 +25,10 @@ def verdict_table(claims: list[dict[str, Any]]) -> Table:
     rows = []
     for key, same in places(shown):
         by_window = {claim["window"]: claim for claim in same}
-        where = [*where_of(key, shown), *([SHORT_NAMES[key["comparison"]]] if key["comparison"] in SHORT_NAMES else [])]
+        where = [
+            *place_cells(key, shown),
+            *([SHORT_NAMES[key["comparison"]]] if key["comparison"] in SHORT_NAMES else []),
+        ]
         cells = [_verdict(by_window[window]) if window in by_window else None for window in windows]
         rows.append((f"{key['claim'][0].upper()}{key['claim'][1:]} ({', '.join(where)})", *cells))
     return Table(
@@ -49,7 +52,7 @@ def places(claims: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[dict
     return [(dict(zip(COMPARED, key, strict=True)), same) for key, same in groups.items()]
 
 
-def where_of(place: dict[str, Any], claims: list[dict[str, Any]]) -> list[str]:
+def place_cells(place: dict[str, Any], claims: list[dict[str, Any]]) -> list[str]:
     """The drift, and what else differs between claims."""
     kinds = [place["weights"]] if len({claim["weights"] for claim in claims}) > 1 else []
     uses = [f"mini-batches: {place['minibatch']}"] if len({claim["minibatch"] for claim in claims}) > 1 else []

@@ -20,7 +20,7 @@ SHARES = (0.25, 0.5, 1.0)  # of the rounds, at which V₁ is reported: does it g
 SETTING = ("drift", "weights", "minibatch", "method", "window", "outer_rate")
 
 
-def on_this_task(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, Any]]:
+def theorem_on_this_task(config: RegressionConfig, lanes: Frame) -> Iterator[dict[str, Any]]:
     """For FBO and SmoothFBO at the main rate: V₁ after a quarter, half and all rounds, Q, L along the path, α·L·w, and
     E BLR_w(T) beside the bound of Theorem 5.3's proof, (2/α)(2TQ/w + V₁) + Γ.
 

@@ -23,5 +23,5 @@ ENTRY = Entry(
     execute=_execute,
     report=_report,
     presets=PRESETS,
-    preset_help="full, all statements and the growth of the regret up to 100,000 rounds (some minutes on 2 cores).",
+    preset_help="full, all statements and the growth of the regret up to 100,000 rounds (a few minutes on 2 cores).",
 )

@@ -10,8 +10,9 @@ from smoothfbo.harness.requirements import require, require_rising
 class TheoryConfig:
     """Check every lemma, theorem and corollary of the paper by experiment, where all quantities are known.
 
-    Three problems: an oracle problem (Algorithm 1), a functional bilevel problem with inexact inner and adjoint solves
-    (Algorithm 3), and a linear inner predictor (the reduction lemma). Expectations are means over many runs.
+    The problems: a gradient oracle (Algorithm 1), a functional bilevel problem with inexact inner and adjoint solves
+    (Algorithm 3), the same with λ in both terms of the hypergradient, a linear inner predictor (the reduction lemma),
+    and replayed windows. Expectations are means over many runs.
     """
 
     lanes: int = 200

@@ -152,7 +152,7 @@ def group_of(check: dict[str, Any]) -> str:
 
 
 def group_table(checks: list[dict[str, Any]]) -> PageTable:
-    """One row per lemma or theorem: how many comparisons were judged and hold, and the worst of them."""
+    """One row per lemma or theorem: how many of its comparisons hold, and the worst of them."""
     groups: dict[str, list[dict[str, Any]]] = {title: [] for title in (*GROUPS, "Others")}
     for check in checks:
         groups[group_of(check)].append(check)
@@ -163,7 +163,7 @@ def group_table(checks: list[dict[str, Any]]) -> PageTable:
     ]
     return PageTable(
         "What holds",
-        "How many of the judged comparisons hold, and the largest ratio of a left side to its right side among them. "
+        "How many comparisons with a verdict hold, and the largest ratio of a left side to its right side among them. "
         "An inequality holds up to a ratio of 1; means over lanes may exceed it by three standard errors. Slopes have "
         "no ratio. Single statements and comparisons are further below.",
         ("statement", "holds in", "no verdict", "worst ratio"),
@@ -179,10 +179,10 @@ def _verdict(checks: list[dict[str, Any]]) -> Verdict:
 
 
 def _worst_ratio(checks: list[dict[str, Any]]) -> float | None:
-    """Of the comparisons that were judged, or of all where none was; slopes of the growth are no ratios."""
+    """The worst of the comparisons with a verdict, or of all without one; slopes of the growth are not ratios."""
     checks = [check for check in checks if check["ratio"] is not None and check["problem"] != "growth"]
-    judged = [check for check in checks if check["holds"] is not None]
-    return max((check["ratio"] for check in judged or checks), default=None)
+    decided = [check for check in checks if check["holds"] is not None]
+    return max((check["ratio"] for check in decided or checks), default=None)
 
 
 def verdict_table(checks: list[dict[str, Any]]) -> PageTable:
