@@ -170,6 +170,11 @@ def test_the_map_compares_each_at_its_own_best_rate():
     lanes = pd.concat(lanes, ignore_index=True)
     ratios = {cell["rate"]: cell["ratio"]["mean"] for cell in cells(config, lanes)}
     assert ratios == {None: 1.5, 1.0: 0.75, 2.0: 3.0}
+    assert [cell.get("is_edge") for cell in cells(config, lanes)] == [True, None, None]  # 1 and 2 are all
+    middle = [frame([gap] * 5, seeds, 1.0 if gap > 1 else 1.5, name, **place)  # best in the middle, of both
+              for name in ("fbo", "smooth-fbo") for gap in (1.0, 9.0)]  # fmt: skip
+    middle += [frame([9.0] * 5, seeds, 2.0, name, **place) for name in ("fbo", "smooth-fbo")]
+    assert cells(config, pd.concat(middle, ignore_index=True))[0]["is_edge"] is False
     own = frame([1.0] * 3, list(config.fresh), 0.01, "recommended", **place)  # not tuned: its own rate, no tuning seeds
     (cell,) = (each for each in cells(config, pd.concat([lanes, own])) if each["method"] == "recommended")
     assert (cell["rate"], cell["ratio"]["mean"]) == (None, 0.5)
@@ -183,6 +188,8 @@ def test_the_map_runs_the_recommended_method_at_its_own_rate():
     assert len(lanes) - len(own) == 2 * 3 * 4  # noises × rates × seeds
     assert {(lane["rate"], lane["seed"]) for lane in own} == {(0.01, 0), (0.01, 1)}
     assert {lane["noise"] for lane in own} == {0.1, 1.0}
+    tuned = {lane["rate"] for lane in lanes if lane["method"] == "fbo"}
+    assert tuned == {0.01, 1.0, 100.0}  # of the sources: where noise is large, the best rate is below the usual ones
 
 
 def test_at_equal_time_the_rival_is_the_best_that_costs_no_more():
