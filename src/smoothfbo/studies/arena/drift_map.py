@@ -40,7 +40,7 @@ def cells(config: ArenaConfig, lanes: Frame) -> list[dict[str, Any]]:
     """The ratio of each method's gap to FBO's, with its paired 95 % interval over the fresh seeds: at every rate that
     both have, and (rate None) each at the rate that is best for it on the tuning seeds, or that it has.
 
-    There `is_edge` says whether one of the two is the smallest or the largest that was tried: beyond, it might be better.
+    There `is_edge` says whether one of the two is at an end of those that were tried: beyond, it might be better.
     """
     result = []
     for (noise, period), here in lanes.groupby(["noise", "period"]):
