@@ -119,9 +119,10 @@ def test_what_the_arena_says_of_repetitions():
 
 
 def test_the_arenas_map():
-    cells = {
-        (e["noise"], e["period"], e["method"]): e["ratio"] for e in stored("arena_full")["map"] if e["rate"] is None
-    }
+    result = stored("arena_full")
+    cells = {(e["noise"], e["period"], e["method"]): e["ratio"] for e in result["map"] if e["rate"] is None}
+    assert not any(e["is_edge"] for e in result["map"] if e["rate"] is None)  # no best rate at an end of the grid
+    assert f"$ {result['runs'].get('map', result['runs']['full'])['command']}" in text_of("arena.md")
     for noise, period in {key[:2] for key in cells}:
         both = (cells[noise, period, method] for method in ("smooth-fbo", "recommended"))
         texts = (f"{r['mean']:.2f}{'' if r['low'] <= 1 <= r['high'] else '*'}" for r in both)
