@@ -603,6 +603,9 @@ MUTATIONS = [
     ("harness/statistics.py", "np.log(np.maximum", "np.log10(np.maximum", "studies/test_cartpole_study.py"),
     ("harness/lanes.py", "batch_size=block)", "batch_size=block)[:1]", "harness/test_runner.py"),
     ("smoothing.py", "return averages, state._replace(average=averages)", "return averages, state", SMOOTHING),
+    ("samples.py", "jnp.any(self.weight < 0)", "jnp.any(self.weight < -9)", "library/test_padding.py"),
+    ("samples.py", "astype(bool) & jnp.all(jnp.isfinite(self.weight))", "astype(bool)", "library/test_padding.py"),
+    ("source.py", "jnp.where(is_there, weight, jnp.zeros_like(weight))", "weight", "library/test_online.py"),
     # the arena
     ("studies/arena/leaderboard.py", 'lanes[lanes["seed"].isin(config.tuning)].groupby(["problem"', 'lanes.groupby(["problem"', "studies/test_arena_leaderboard.py"),
     ("studies/arena/leaderboard.py", 'same & lanes["seed"].isin(config.tuning)', 'same & lanes["seed"].isin(config.fresh)', "studies/test_arena_leaderboard.py"),
