@@ -82,8 +82,11 @@ def test_what_the_arena_says_of_the_recommended_method():
         at_equal_time = f"{ratio_cell(rival['ratio'])} ({label_of(rival['method'])})" if rival else "–"
         cells = (name, gap, against, ratio_cell(mine["to_fbo"]), f"{mine['cost_to_fbo']:.2g}", at_equal_time)
         assert f"| {' | '.join(cells)} |" in page
-    no_worse = [row["problem"] for row in untuned if (row["to_best_tuned"]["low"] or 2) <= 1]
-    assert f"no worse than the best *tuned* method on {len(no_worse)} of {len(untuned)} problems" in page
+    ratios = {row["problem"]: row["to_best_tuned"] for row in untuned}
+    ahead = [name for name, value in ratios.items() if value["high"] is not None and value["high"] < 1]
+    tied = [name for name, value in ratios.items() if value["low"] is not None and value["low"] <= 1 <= value["high"]]
+    assert f"ahead of the best *tuned* method on {len(ahead)} of {len(untuned)} problems" in page
+    assert f"tied with it on {len(tied)} ({' and '.join(tied)}: the interval" in page
     for row in stored("arena_full")["correlations"]:
         assert f"{row['spearman_gap']['mean']:.2f} ({row['problem']})".replace("-", "−") in page
     runs = stored("arena_full")["runs"]
