@@ -327,6 +327,7 @@ MUTATIONS = [
     ("pieces.py", "lambda leaf: leaf[:count], jax.device_get(trace)", "lambda leaf: leaf, jax.device_get(trace)", RUNS),
     ("pieces.py", "first = int(state.learner.round)", "first = 0", RUNS),
     ("pieces.py", "leaf[first : first + count]", "leaf[:]", RUNS),
+    ("pieces.py", "            if records:\n                yield", "            if records and failure is None:\n                yield", RUNS),
     ("pieces.py", "if stop is not None and bool(stop):", "if stop is True:", RUNS),
     ("source.py", "        checks.require_numbers(leaf, \"data\")\n    return np", "    return np", RUNS),
     ("checks.py", "if (is_permuted or arguments[0] in own[1:]) and", "if is_permuted and", TRAPS),
