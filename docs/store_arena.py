@@ -1,7 +1,8 @@
 """Keeps the result of a whole run of the arena, and writes its part of docs/arena.md: python docs/store_arena.py RUN
 
 The file is docs/results/arena_full.json. Numbers of the page are made here, the sentences around them by hand. With
-another name, python docs/store_arena.py RUN repeated, only docs/results/arena_repeated.json is written.
+another name, python docs/store_arena.py RUN repeated, only docs/results/arena_repeated.json is written; with the name
+map the map of RUN takes the place of that of the whole run.
 """
 
 import json
@@ -81,7 +82,9 @@ def page(result: dict[str, Any]) -> str:
     first = result["standings"][0]
     mine = {name: rows[name][RECOMMENDED] for name in ORDER}
     tied = [name for name in ORDER if is_tied(rows[name][first["method"]])]
-    no_worse = [row["problem"] for row in result["untuned"] if row["to_best_tuned"]["low"] <= 1]
+    ratios = {row["problem"]: row["to_best_tuned"] for row in result["untuned"]}
+    ahead = [name for name, value in ratios.items() if value["high"] < 1]
+    open_ = [name for name, value in ratios.items() if value["low"] <= 1 <= value["high"]]
     better = [name for name in ORDER if (mine[name]["to_fbo"]["high"] or np.inf) < 1]
     at_time = [r["problem"] for r in result["untuned"] if r["equal_time"] and r["equal_time"]["ratio"]["low"] <= 1]
     stored = [
@@ -93,10 +96,11 @@ def page(result: dict[str, Any]) -> str:
         f"of {len(result['standings'])}; it is best, or tied with the\nbest, on {len(tied)} of {len(ORDER)} problems.\n"
         f"A window of stored gradients beats FBO on {sum(r['high'] < 1 for r in stored)} of {len(stored)} problems and "
         f"loses on {sum(r['low'] > 1 for r in stored)}.",
-        "The recommended SmoothFBO is not tuned at all. It is no worse than the best *tuned* method on "
-        f"{len(no_worse)} of {len(ORDER)} problems\n({listed(no_worse)}), and better than tuned FBO on "
+        "The recommended SmoothFBO is not tuned at all. It is ahead of the best *tuned* method on "
+        f"{len(ahead)} of {len(ORDER)} problems\n({listed(ahead)}), tied with it on {len(open_)} ({listed(open_)}: the "
+        "interval of the ratio holds 1), and better than tuned FBO on "
         f"{len(better)}\n({listed(better)}). "
-        f"At equal time nothing beats it on {len(at_time)} ({listed(at_time)}).",
+        f"At equal time nothing clearly beats it on {len(at_time)} ({listed(at_time)}).",
         table(
             ["problem", "gap", "times that of the best tuned method", "times FBO's", "cost of a round, times FBO's",
              "at equal time"],
@@ -155,11 +159,17 @@ def page(result: dict[str, Any]) -> str:
     parts.append(
         f"On the moving sources, a window of 16 stored gradients pays at {pays[0]} of {len(places)} places of "
         f"noise and speed, the recommended method at {pays[1]}.\nThe table has the ratio of gaps to FBO at its "
-        "best rate; a star marks an interval without 1."
+        "best rate; a star marks an interval without 1, a dagger a best rate at an end of those that were tried."
     )
-    star = lambda r: f"{r['mean']:.2f}{'' if r['low'] <= 1 <= r['high'] else '*'}"  # noqa: E731
+    if "map" in result["runs"]:
+        parts.append(f"```console\n$ {result['runs']['map']['command']}\n```")
+    edges = {(e["noise"], e["period"], e["method"]) for e in result["map"] if e.get("is_edge")}
+    star = lambda key: (  # noqa: E731
+        f"{cells[key]['mean']:.2f}{'' if cells[key]['low'] <= 1 <= cells[key]['high'] else '*'}"
+        f"{'†' if key in edges else ''}"
+    )
     parts.append(table(["noise", "period", "SmoothFBO, window of 16", "recommended"], [
-        [f"{noise:g}", f"{period:g}", *(star(cells[noise, period, name]) for name in (SMOOTH_FBO, RECOMMENDED))]
+        [f"{noise:g}", f"{period:g}", *(star((noise, period, name)) for name in (SMOOTH_FBO, RECOMMENDED))]
         for noise, period in places
     ]).replace("|---|---:|---:|---:|", "|---:|---:|---:|---:|"))  # fmt: skip
     return "\n\n".join(parts)
@@ -183,8 +193,19 @@ def lines(result: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}"
 
 
+def with_map(run: Path) -> dict[str, Any]:
+    """The stored whole run with the map of another one."""
+    result = json.loads((DOCS / "results" / "arena_full.json").read_text(encoding="utf-8"))
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))["config"]
+    own = {name: value for name, value in config.items() if name.startswith("map_")}
+    runs = result["runs"] | {"map": described(run)}
+    return result | {"runs": runs, "config": result["config"] | own, "map": rounded(summary["map"])}
+
+
 def main(run: str, name: str = "full") -> None:
-    result = content(Path(run), name)
+    result = with_map(Path(run)) if name == "map" else content(Path(run), name)
+    name = "full" if name == "map" else name
     (DOCS / "results" / f"arena_{name}.json").write_text(lines(result) + "\n", encoding="utf-8")
     if name != "full":
         return

@@ -121,22 +121,30 @@ def _live(
 ) -> Generator[tuple[RunState, Any], None, None]:
     """The rounds of an iterable, each by the same compiled step.
 
-    A call of the step returns before the device is done, so the next round is fetched meanwhile.
+    A call of the step returns before the device is done, so the next round is fetched meanwhile. Where a round or the
+    iterable fails, or the user interrupts it, a callback gets the rounds before that.
     """
     parts = split((algorithm, None, record))
     learner, records, done = state.learner, [], 0
     current = source.next() if first is None else first
     while current is not None:
         static, arrays = parts if current.problem is None else split((algorithm, current.problem, record))
-        learner, kept = one_step(static, arrays, learner, current.data)
-        records.append(kept)
-        done += 1
-        if len(records) > AHEAD:  # one number of that round is enough to wait for
-            jax.block_until_ready(jax.tree.leaves(records[-1 - AHEAD])[:1])
-        ends = done == plan.rounds
-        current = None if ends or len(records) == plan.size else source.next()
+        failure = None
+        try:
+            learner, kept = one_step(static, arrays, learner, current.data)
+            records.append(kept)
+            done += 1
+            if len(records) > AHEAD:  # one number of that round is enough to wait for
+                jax.block_until_ready(jax.tree.leaves(records[-1 - AHEAD])[:1])
+            ends = done == plan.rounds
+            current = None if ends or len(records) == plan.size else source.next()
+        except BaseException as error:  # what was learnt up to here is handed on first
+            failure, ends, current = error, True, None
         if current is None:
-            yield state._replace(learner=learner), _stacked(records)
+            if records:
+                yield state._replace(learner=learner), _stacked(records)
+            if failure is not None:
+                raise failure
             records = []
             current = None if ends else source.next()
     if plan.rounds is not None and done < plan.rounds:

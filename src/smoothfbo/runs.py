@@ -65,7 +65,9 @@ def run(
     Every round then calls the same compiled step, and while the device computes it the next round is fetched. A round
     is fetched when it is its turn, so nothing is lost when the run ends. It runs to the end of the iterable, or for
     `rounds` rounds; if it ends earlier there is a warning. Arrays of NumPy, and tensors that support DLPack, are copied
-    to the device. Recorded arrays that are memory maps are read piece by piece.
+    to the device. Where the iterable or a round fails, or Ctrl-C ends the wait for one, `callback` gets the state and
+    the trace of the rounds before, and then the error is raised. Recorded arrays that are memory maps are read piece by
+    piece.
     """
     refuse_keywords("run", old, {"stream": "source"})
     source = as_source(source)

@@ -61,12 +61,14 @@ class Samples(NamedTuple):
             return jax.tree.map(lambda leaf: leaf[rows], self)
         rows = _draw(self.weight, size, key)
         batch = jax.tree.map(lambda leaf: leaf[rows], self)
-        return batch._replace(weight=batch.weight.astype(bool))  # all True, unless there is nothing to draw from
+        # All True, unless there is nothing to draw from.
+        return batch._replace(weight=batch.weight.astype(bool) & jnp.all(jnp.isfinite(self.weight)))
 
     def without_padding(self) -> "Samples":
         """The same with every row of weight 0 replaced by one that counts.
 
         A padded row may hold anything, also NaN, and 0 · NaN is NaN, also in derivatives. This makes it harmless.
+        Weights below 0 are none, so then nothing counts, and the round is skipped.
         """
         if self.weight is None or jnp.shape(self.weight) != (self.size,):
             return self  # what is no weight is refused by `check_data`
@@ -77,7 +79,10 @@ class Samples(NamedTuple):
             return jnp.where(_broadcastable(counts, leaf), leaf, leaf[first])
 
         x, y = jax.tree.map(clean, (self.x, self.y))
-        return Samples(x, y, self.weight)
+        if self.weight.dtype == bool or checks.is_concrete(self.weight):  # known ones are refused by `check_data`
+            return Samples(x, y, self.weight)
+        nothing = jnp.nan if jnp.issubdtype(self.weight.dtype, jnp.floating) else 0
+        return Samples(x, y, jnp.where(jnp.any(self.weight < 0), nothing, self.weight))
 
 
 class Data(NamedTuple):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from smoothfbo import checks, traps
 from smoothfbo.errors import renamed_attributes
 from smoothfbo.problem import Problem
-from smoothfbo.samples import Data, check_data
+from smoothfbo.samples import Data, Samples, check_data, map_samples
 
 _NEEDS_VALUES = (
     jax.errors.ConcretizationTypeError,
@@ -126,7 +126,8 @@ class RecordedSource(AbstractSource):
 
     def init(self, key: PRNGKeyArray) -> tuple[PyTree, Any]:
         del key
-        return (), checks.as_arrays(jax.tree.map(lambda leaf: leaf[0], self.data))
+        first = checks.as_arrays(jax.tree.map(lambda leaf: leaf[0], self.data))
+        return (), first if self.is_mapped else self._ending(first, True)
 
     def __call__(self, state: PyTree, round: Int[Array, ""], learner: Any, key: PRNGKeyArray) -> tuple[PyTree, Round]:
         del key, learner
@@ -138,7 +139,19 @@ class RecordedSource(AbstractSource):
                 return value
             return jnp.where(round < self.rounds, value, jnp.asarray(jnp.nan, leaf.dtype))
 
-        return state, Round(jax.tree.map(row, self.data))
+        return state, Round(self._ending(jax.tree.map(row, self.data), round < self.rounds))
+
+    def _ending(self, data: Any, is_there: Any) -> Any:
+        """Integers have no NaN: where a round has nothing else, its samples have weights, which are 0 past the end."""
+        leaves = jax.tree.leaves(data)
+        if not isinstance(data, Data) or any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
+            return data
+
+        def ending(samples: Samples) -> Samples:
+            weight = jnp.ones(samples.size, bool) if samples.weight is None else samples.weight
+            return samples._replace(weight=jnp.where(is_there, weight, jnp.zeros_like(weight)))
+
+        return map_samples(ending, data)
 
 
 def _require_rounds(data: Data, name: str = "data") -> None:

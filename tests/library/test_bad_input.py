@@ -290,6 +290,8 @@ def test_data_that_changes_its_form_midway():
         empty = DATA._replace(outer=jax.tree.map(lambda leaf: leaf[:0], DATA.outer))
         with pytest.raises(ValueError, match=r"data.outer is an empty batch"):
             algorithm.step(state, empty)
+        with pytest.raises(TypeError, match=r"data must be a smoothfbo.Data\(.*\), got a tuple"):
+            algorithm.step(state, tuple(DATA[:2]))
         with pytest.raises(ValueError, match="inner_loss cannot be evaluated"):
             algorithm.step(state, DATA, with_inner_loss(lambda outer, v, x, y: v["a"]))
 

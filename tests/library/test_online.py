@@ -556,6 +556,24 @@ def test_a_recorded_source_never_repeats_its_last_round(key):
     assert trace.finite.tolist() == [True, True, False, False]
 
 
+@pytest.mark.parametrize("weight", [None, np.array([[True, True, False]] * 2), np.array([[2, 1, 0]] * 2)])
+def test_a_recorded_source_of_integers_never_repeats_its_last_round(key, weight):
+    """They have no NaN that could stand past the end."""
+    recorded = sf.Data(*[sf.Samples(np.array([[0, 1, 0], [1, 1, 0]]), np.array([[1, 0, 3], [2, 1, 3]]), weight)] * 2)
+    table = sf.Linear(lambda x: jax.nn.one_hot(x, 2), ridge=0.1)
+    problem = sf.Problem(
+        lambda outer, v, x, y: jnp.exp(outer) * (v - y.astype(v.dtype)) ** 2 + v**2,
+        lambda outer, v, x, y: (v - y.astype(v.dtype)) ** 2,
+    )
+    algorithm = sf.Online(problem, sf.Functional(table, table), optax.sgd(0.1))
+    state = sf.start(algorithm, recorded, jnp.zeros(()), key)
+    final, trace = jax.jit(lambda state: sf.run(algorithm, recorded, rounds=4, state=state))(state)
+    assert trace.finite.tolist() == [True, True, False, False]
+    parts = [jax.tree.map(lambda leaf, t=t: leaf[t], recorded) for t in range(2)]  # as live data: nothing has changed
+    live, _ = sf.run(algorithm, iter(parts), jnp.zeros(()), key=key)
+    np.testing.assert_allclose(final.learner.outer, live.learner.outer, rtol=1e-12)
+
+
 def test_an_infeasible_start_is_projected_before_it_is_played(key):
     algorithm = sf.Online(
         RIDGE_PROBLEM, sf.Functional(linear(), linear()), optax.sgd(0.1), lambda outer: jnp.maximum(outer, 1.0)

@@ -141,6 +141,21 @@ def test_a_round_with_nothing_that_counts_is_skipped(key):
     np.testing.assert_array_equal(after.outer, state.outer)
 
 
+@pytest.mark.parametrize("bad", [-1.0, -1, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["functional, linear", "unrolled"])
+def test_a_later_round_whose_weights_are_none_is_skipped(name, bad, key):
+    """Only those of the first round can be refused: later ones are compiled. Mini-batches are drawn by them, too."""
+    algorithm, data = algorithm_of(name), paired(0)
+    good = np.ones(40, np.asarray(bad).dtype)
+    data = sf.Data(*(part._replace(weight=good) for part in (data.inner, data.outer)))
+    state = algorithm.init(OUTER, data, key)
+    wrong = data._replace(inner=data.inner._replace(weight=np.where(np.arange(40) == 7, bad, good)))
+    after, info = algorithm.step(state, wrong)
+    assert not bool(info.finite)
+    np.testing.assert_array_equal(after.outer, state.outer)
+    assert bool(algorithm.step(state, data)[1].finite)
+
+
 def test_ragged_rounds_compile_once_per_bucket(key):
     compiled = []
 

@@ -1,5 +1,7 @@
 """λ in a penalty: every estimator against closed forms, and against differences of the solved inner problem."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -293,6 +295,10 @@ def test_bad_penalties():
     ):
         trained(1, lambda outer, params: jnp.exp(jnp.sum(outer)) * jnp.sum(params**2))
     assert not trained(1, lambda params, scale=0.1: scale * jnp.sum(params**2)).depends_on_outer
+    with pytest.raises(TypeError, match="penalty has a default for outer, so λ would never reach it"):
+        trained(1, lambda params, outer=0.1: outer * jnp.sum(params**2))
+    filled = functools.partial(lambda params, outer: outer * jnp.sum(params**2), outer=0.1)
+    assert not trained(1, filled).depends_on_outer
     with pytest.raises(ValueError, match=r"penalty must return a floating-point scalar, got .*\[3\]"):
         estimate(sf.Implicit(trained(1, lambda params, outer: params**2)))
     with pytest.raises(ValueError, match=r"penalty cannot be evaluated at params=.*\[3\]"):

@@ -111,6 +111,17 @@ def test_an_iterable_that_ends_stops_or_raises():
 
     with pytest.raises(OSError, match="the sensor is gone"):
         start(broken())
+    seen = []
+    with pytest.raises(OSError, match="the sensor is gone"):  # the rounds before are not lost
+        start(broken(), every=2, callback=lambda state, trace: seen.append((state, trace)))
+    assert [trace.round.tolist() for _, trace in seen] == [[0, 1], [2]]
+    rest, _ = sf.run(ALGORITHM, iter(EACH[3:]), state=seen[-1][0], record=record)
+    same(rest, start(EACH)[0])
+    seen.clear()
+    ragged = EACH[0]._replace(outer=jax.tree.map(lambda leaf: leaf[:0], EACH[0].outer))
+    with pytest.raises(ValueError, match=r"data\.outer is an empty batch"):
+        start(iter([EACH[0], ragged]), callback=lambda state, trace: seen.append((state, trace)))
+    assert [int(state.learner.round) for state, _ in seen] == [1]
     closed = []
 
     def endless():

@@ -87,6 +87,16 @@ def test_what_is_not_tuned_is_reported_at_its_own_rate():
     """Whatever the tuning seeds say; the other rates are there for the range."""
     method, problem = ArenaMethod("mine", lambda testbed, rate, window: None, untuned=0.03), PROBLEMS[0]
     assert [setting.rate for setting in settings(method, problem, 24)] == [0.003, 0.009, 0.03, 0.09, 0.3]
+    exactly = dataclasses.replace(method, untuned=0.0123456)  # it is looked up among the lanes: not rounded
+    assert [setting.rate for setting in settings(exactly, problem, 24)] == [
+        0.001235,
+        0.003704,
+        0.0123456,
+        0.03704,
+        0.1235,
+    ]
+    with pytest.raises(UsageError, match=r"untuned of method mine must be a positive number, got 0\.0"):
+        dataclasses.replace(method, untuned=0.0)
     seeds = [*SMALL.tuning, *SMALL.fresh]
     lanes = pd.concat([frame([gap] * 5, seeds, rate=rate) for rate, gap in ((0.003, 1.0), (0.03, 1.05), (0.3, 9.0))])
     assert [row["rate"] for row in leaderboard.choices(SMALL, lanes, {"fbo": 0.03})] == [0.03]
@@ -170,6 +180,11 @@ def test_the_map_compares_each_at_its_own_best_rate():
     lanes = pd.concat(lanes, ignore_index=True)
     ratios = {cell["rate"]: cell["ratio"]["mean"] for cell in cells(config, lanes)}
     assert ratios == {None: 1.5, 1.0: 0.75, 2.0: 3.0}
+    assert [cell.get("is_edge") for cell in cells(config, lanes)] == [True, None, None]  # 1 and 2 are all
+    for best, is_edge in ((1.0, True), (1.5, False), (2.0, True)):
+        three = [frame([1.0 + (rate != best)] * 5, seeds, rate, name, **place)
+                 for name in ("fbo", "smooth-fbo") for rate in (1.0, 1.5, 2.0)]  # fmt: skip
+        assert cells(config, pd.concat(three, ignore_index=True))[0]["is_edge"] is is_edge
     own = frame([1.0] * 3, list(config.fresh), 0.01, "recommended", **place)  # not tuned: its own rate, no tuning seeds
     (cell,) = (each for each in cells(config, pd.concat([lanes, own])) if each["method"] == "recommended")
     assert (cell["rate"], cell["ratio"]["mean"]) == (None, 0.5)
@@ -183,6 +198,8 @@ def test_the_map_runs_the_recommended_method_at_its_own_rate():
     assert len(lanes) - len(own) == 2 * 3 * 4  # noises × rates × seeds
     assert {(lane["rate"], lane["seed"]) for lane in own} == {(0.01, 0), (0.01, 1)}
     assert {lane["noise"] for lane in own} == {0.1, 1.0}
+    tuned = {lane["rate"] for lane in lanes if lane["method"] == "fbo"}
+    assert tuned == {0.01, 1.0, 100.0}  # of the sources: where noise is large, the best rate is below the usual ones
 
 
 def test_at_equal_time_the_rival_is_the_best_that_costs_no_more():

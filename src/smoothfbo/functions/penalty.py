@@ -28,6 +28,10 @@ def takes_outer(penalty: Callable[..., Any]) -> bool:
             "penalty must be a function of (params), or of (params, outer) where it depends on the outer variable; "
             f"got one of {required} arguments, {penalty!r}."
         )
+    if required == 1 and _has_default(penalty, "outer"):
+        raise TypeError(
+            f"penalty has a default for outer, so λ would never reach it: write (params, outer), got {penalty!r}."
+        )
     if required == 2:
         checks.require_arguments(penalty, "penalty", "params", "outer")
     return required == 2
@@ -41,3 +45,12 @@ def required_arguments(function: Callable[..., Any]) -> int:
         return 1
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
+
+
+def _has_default(function: Callable[..., Any], name: str) -> bool:
+    """Whether an argument by position may be left out; one that `functools.partial` has filled in is none any more."""
+    try:
+        argument = inspect.signature(function).parameters.get(name)
+    except ValueError:  # some built-in functions
+        return False
+    return argument is not None and argument.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD

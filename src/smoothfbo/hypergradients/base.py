@@ -132,15 +132,7 @@ def init_inner(
     """Check everything that can be checked; return the inner state, one input, and a prediction's shape."""
     if not isinstance(inner, AbstractFunction):
         raise TypeError(f"inner must be a Network, a Linear or another AbstractFunction, got a {type(inner).__name__}.")
-    if not isinstance(data, Data) or not all(isinstance(part, Samples) for part in (data.inner, data.outer)):
-        raise TypeError(
-            "data must be a smoothfbo.Data(inner=Samples(x, y), outer=Samples(x, y)), got "
-            + (
-                f"{type(data.inner).__name__} and {type(data.outer).__name__} in it."
-                if isinstance(data, Data)
-                else f"a {type(data).__name__}."
-            )
-        )
+    require_data(data)
     check_data(data)
     x = checks.first_of(data.inner.x)
     function = inner.at(outer)
@@ -152,6 +144,19 @@ def init_inner(
     check_curvature(problem, outer, prediction, data.inner)
     _check_traps(inner, problem, outer, prediction, data)
     return state, x, prediction
+
+
+def require_data(data: Any) -> None:
+    """Raise if a round is anything else than inner and outer samples."""
+    if not isinstance(data, Data) or not all(isinstance(part, Samples) for part in (data.inner, data.outer)):
+        raise TypeError(
+            "data must be a smoothfbo.Data(inner=Samples(x, y), outer=Samples(x, y)), got "
+            + (
+                f"{type(data.inner).__name__} and {type(data.outer).__name__} in it."
+                if isinstance(data, Data)
+                else f"a {type(data).__name__}."
+            )
+        )
 
 
 def _check_traps(inner: AbstractFunction, problem: Problem, outer: PyTree, prediction: PyTree, data: Data) -> None:
@@ -170,6 +175,7 @@ def _check_traps(inner: AbstractFunction, problem: Problem, outer: PyTree, predi
 
 def check_round(inner: AbstractFunction, state: FunctionState, problem: Problem, outer: PyTree, data: Data) -> PyTree:
     """Raise if the data of a round do not fit; return the shape of a prediction. Costs nothing once compiled."""
+    require_data(data)
     check_data(data)
     x, x_outer = checks.one_of((data.inner.x, data.outer.x))
     if not checks.same_shapes(x, x_outer):

@@ -22,6 +22,7 @@ from smoothfbo.hypergradients.base import (
     init_inner,
     inner_objective,
     inner_residual,
+    require_data,
 )
 from smoothfbo.hypergradients.corrections import AbstractCorrection, Corrected, NoCorrection
 from smoothfbo.problem import Problem
@@ -226,6 +227,7 @@ class _Terms(NamedTuple):
 
 def _of_inputs(problem: Problem, data: Data) -> Problem:
     """Losses that see inputs without the features that may be beside them."""
+    require_data(data)
     if not isinstance(data.inner.x, Featured):
         return problem
     inner, outer = (LossOfInput(loss, (None, 0, 0, 0)) for loss in (problem.inner_loss, problem.outer_loss))

@@ -45,8 +45,8 @@ class ArenaConfig:
     """Map of when smoothing pays: noise levels of the moving sources. Without a value no map is made."""
     map_periods: tuple[float, ...] = (200.0, 600.0, 1800.0, 5400.0)
     """Map: rounds in which the sources go round once."""
-    map_rates: int = 5
-    """Map: how many rates each method tries."""
+    map_rates: int = 9
+    """Map: how many rates each method tries, from a hundredth of the problem's smallest one on."""
     map_window: int = 16
     """Map: SmoothFBO's window."""
     map_seeds: int = 8
@@ -107,7 +107,7 @@ PRESETS = {
         trials=16,
         map_noises=(0.1, 0.3, 1.0),
         map_periods=(200.0, 600.0, 1800.0),
-        map_rates=4,
+        map_rates=7,
         map_seeds=4,
     ),
     "full": ArenaConfig(),

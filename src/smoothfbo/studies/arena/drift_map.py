@@ -14,6 +14,7 @@ from smoothfbo.studies.arena.grid import Lane, rates
 from smoothfbo.studies.arena.program import Part, grouped
 
 PROBLEM = "sources"
+LOWER = 100.0  # the smallest rate of the map is so many times below that of the problem: much noise wants small steps
 COMPARED = (SMOOTH_FBO, RECOMMENDED)  # with FBO
 
 
@@ -23,10 +24,11 @@ def programs(config: ArenaConfig, problem: ArenaProblem, methods: tuple[ArenaMet
     A method that is not tuned has its own rate, and needs no tuning seeds.
     """
     fresh = config.fresh[: config.map_seeds]
+    ends = problem.rates[0] / LOWER, problem.rates[1]
     parts = []
     for method in methods:
         window = config.map_window if max(method.windows) > 1 else 1
-        tried = rates(problem.rates, config.map_rates) if method.untuned is None else [method.untuned]
+        tried = rates(ends, config.map_rates) if method.untuned is None else [method.untuned]
         seeds = (*config.tuning, *fresh) if method.untuned is None else fresh
         for noise, period, rate, seed in product(config.map_noises, config.map_periods, tried, seeds):
             lane = Lane(problem.name, method.name, "plain", window, rate, seed)
@@ -36,7 +38,10 @@ def programs(config: ArenaConfig, problem: ArenaProblem, methods: tuple[ArenaMet
 
 def cells(config: ArenaConfig, lanes: Frame) -> list[dict[str, Any]]:
     """The ratio of each method's gap to FBO's, with its paired 95 % interval over the fresh seeds: at every rate that
-    both have, and (rate None) each at the rate that is best for it on the tuning seeds, or that it has."""
+    both have, and (rate None) each at the rate that is best for it on the tuning seeds, or that it has.
+
+    There `is_edge` says whether one of the two is at an end of those that were tried: beyond, it might be better.
+    """
     result = []
     for (noise, period), here in lanes.groupby(["noise", "period"]):
         place = {"noise": float(noise), "period": float(period)}
@@ -47,11 +52,15 @@ def cells(config: ArenaConfig, lanes: Frame) -> list[dict[str, Any]]:
                 ours, theirs = (
                     _gaps(config, here, name, chosen[name] if rate is None else rate) for name in (method, FBO)
                 )
-                ratio = ratio_of_means(ours, theirs)
-                result.append(
-                    {**place, "method": method, "rate": None if rate is None else float(rate), "ratio": ratio}
-                )
+                cell = {**place, "method": method, "rate": None if rate is None else float(rate)}
+                if rate is None:
+                    cell["is_edge"] = any(_is_edge(chosen[name], tried[name]) for name in (method, FBO))
+                result.append({**cell, "ratio": ratio_of_means(ours, theirs)})
     return result
+
+
+def _is_edge(rate: float, tried: set[float]) -> bool:
+    return len(tried) > 1 and rate in (min(tried), max(tried))
 
 
 def _best_rate(config: ArenaConfig, lanes: Frame) -> float:

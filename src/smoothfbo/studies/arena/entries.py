@@ -49,6 +49,8 @@ class ArenaMethod:
             raise UsageError(
                 f"windows of method {self.name} must be integers between 1 and {LARGEST_WINDOW}, got {self.windows!r}."
             )
+        if self.untuned is not None and not 0 < self.untuned < float("inf"):
+            raise UsageError(f"untuned of method {self.name} must be a positive number, got {self.untuned!r}.")
 
     @property
     def description(self) -> dict[str, Any]:

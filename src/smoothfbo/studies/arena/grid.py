@@ -42,7 +42,9 @@ class Lane:
 def settings(method: ArenaMethod, problem: ArenaProblem, trials: int) -> tuple[Setting, ...]:
     """`trials` settings: rules × windows × rates. A method with fewer windows tries more rates in the same range."""
     if method.untuned is not None:
-        return tuple(Setting(RULES[0], method.windows[0], _round(share * method.untuned)) for share in SHARES)
+        own = method.untuned  # as it is: the lanes that are reported are found by it
+        shares = (own if share == 1 else _round(share * own) for share in SHARES)
+        return tuple(Setting(RULES[0], method.windows[0], rate) for rate in shares)
     number = trials // (len(RULES) * len(method.windows))
     if number < 1:
         windows = len(method.windows)

@@ -77,7 +77,7 @@ def untuned_table(summary: Summary, lanes: Frame, cost: dict[str, dict[str, floa
         f"{who}: against the best of the tuned methods",
         "The gap as a ratio to that of the tuned method with the smallest gap on these seeds, with a paired 95 % "
         "interval. Cost: of a round, as a ratio to FBO's. At equal time: the gap as a ratio to that of the best other "
-        "method that costs no more a round, up to 10 %. Green: no worse, because the interval reaches down to 1; red: "
+        "method that costs no more a round, up to 10 %. Green: better, or tied (the interval holds 1); red: "
         "worse.",
         ("problem", "gap / best tuned", "cost", "gap at equal time"),
         rows,
