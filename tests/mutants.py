@@ -542,6 +542,8 @@ MUTATIONS = [
     ("stream/learner/neighbours.py", "- 2 * rows @ others.T", "- rows @ others.T", "stream/learner/test_neighbours.py"),
     ("stream/learner/learner.py", "_process(_counting(rows, weight), weight)", "_process(rows, weight)", "stream/learner/test_tails.py"),
     ("stream/learner/odd_columns.py", "(limit, CLIP)", "(CLIP, CLIP)", "stream/learner/test_units.py"),
+    ("stream/odd_values.py", "odd.count += int(np.sum(values == odd.value))", "pass", "stream/test_stream_command.py"),
+    ("stream/odd_values.py", "np.concatenate([before, values])", "values", "stream/test_stream_command.py"),
     ("stream/learner/tails.py", "ROUNDING * (1 + jnp.abs(pair[0]))", "0 * pair[0]", "stream/learner/test_tails.py"),
     ("stream/learner/panel.py", " & (known > 0)", "", "stream/learner/test_neighbours.py"),
     ("stream/learner/blocks.py", "spec.with_references or spec.is_classification", "spec.with_references", "stream/learner/test_neighbours.py"),
