@@ -543,6 +543,8 @@ MUTATIONS = [
     ("stream/learner/learner.py", "_process(_counting(rows, weight), weight)", "_process(rows, weight)", "stream/learner/test_tails.py"),
     ("stream/learner/odd_columns.py", "(limit, CLIP)", "(CLIP, CLIP)", "stream/learner/test_units.py"),
     ("stream/odd_values.py", "odd.count += int(np.sum(values == odd.value))", "pass", "stream/test_stream_command.py"),
+    ("stream/reading/faults.py", "r\"^([+-]?[0-9]+)\\.0+$\"", "r\"^([+-]?[0-9]+)\\.0+\"", "stream/reading/test_table.py"),
+    ("stream/reading/faults.py", 'compute.match_substring(values, ".0")', 'compute.match_substring(values, ".00")', "stream/reading/test_table.py"),
     ("stream/odd_values.py", "np.concatenate([before, values])", "values", "stream/test_stream_command.py"),
     ("stream/learner/tails.py", "ROUNDING * (1 + jnp.abs(pair[0]))", "0 * pair[0]", "stream/learner/test_tails.py"),
     ("stream/learner/panel.py", " & (known > 0)", "", "stream/learner/test_neighbours.py"),
