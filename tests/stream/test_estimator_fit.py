@@ -178,6 +178,10 @@ def test_weights_that_are_all_the_same_change_nothing_and_bad_ones_are_refused(t
     parts.save(tmp_path / "model.state")
     parts = StreamRegressor.load(tmp_path / "model.state").partial_fit(x[101:], y[101:], sample_weight=weight[101:])
     np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    # A portion may come of which nothing counts.
+    whole.partial_fit(x[:4], [1e6, 1e6, 1e6, y[3]], sample_weight=[0, 0, 0, 1])
+    parts.partial_fit(x[:3], np.full(3, 1e6), sample_weight=np.zeros(3)).partial_fit(x[3:4], y[3:4])
+    np.testing.assert_array_equal(parts.predict(x), whole.predict(x))
     for bad in (-1.0, np.inf):
         with pytest.raises(ValueError, match=r"finite|infinity"):
             plain.partial_fit(x[:1], y[:1], sample_weight=[bad])

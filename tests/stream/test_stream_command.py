@@ -278,6 +278,13 @@ def test_a_value_far_from_all_others_is_named_once(tmp_path, capsys):
     assert [note for note in notes if "far from all else" in note] == [note for note in notes if "column 'x'" in note]
     assert len([note for note in notes if note.startswith("column 'x', row 201: -9999 (2 times) is far")]) == 1
     assert "row 201: -9999" in " ".join(capsys.readouterr().out.split())
+    many = pd.concat([frame.assign(empty=5.0), *[frame] * 50])  # more than a piece; the first row stands in the first
+    many.iloc[3, 0] = -9999
+    many.to_csv(tmp_path / "many.csv", index=False)
+    assert stream(tmp_path / "many.csv", tmp_path / "many") == 0
+    notes = json.loads((tmp_path / "many" / "summary.json").read_text())["notes"]
+    assert [note for note in notes if note.startswith("column 'x', row 4: -9999 (103 times) is far")]
+    assert " ".join(capsys.readouterr().out.split()).count("row 4: -9999 is far") == 1
     frame.drop([200, 300]).to_csv(tmp_path / "good.csv", index=False)
     assert stream(tmp_path / "good.csv", tmp_path / "good") == 0
     assert len(json.loads((tmp_path / "good" / "summary.json").read_text())["notes"]) == 1  # the task

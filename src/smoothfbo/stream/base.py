@@ -85,8 +85,7 @@ class StreamEstimator(RowsEstimator):
         """
         rows, y = self._checked_rows(X, y)
         self._check_targets(y)
-        given = sample_weight is not None
-        weight = check_sample_weight(sample_weight, rows.features, dtype=np.float64) if given else None
+        weight = None if sample_weight is None else self._checked_weight(sample_weight, rows.features)
         self._check(weight, "sample_weight")
         self._learn(rows, self._encode(y, classes), weight)
         return self
@@ -229,6 +228,12 @@ class StreamEstimator(RowsEstimator):
             raise NotFittedError(
                 f"This {type(self).__name__} has not learnt anything yet; call fit or learn_one first."
             )
+
+    def _checked_weight(self, sample_weight: Any, features: np.ndarray) -> np.ndarray:
+        """As numbers, one for each row. scikit-learn refuses zeros alone; a later portion may count nothing."""
+        if self._is_started and np.shape(sample_weight) == features.shape[:1] and not np.any(sample_weight):
+            return np.zeros(len(features))
+        return check_sample_weight(sample_weight, features, dtype=np.float64)
 
     def _check(self, weight: np.ndarray | None, name: str) -> None:
         """Raise if rows of such weights, the argument `name`, cannot be learnt, or not by the present parameters."""

@@ -145,7 +145,7 @@ def process_pieces(
             after_piece(session)
         clock.add(session.rows)
         if progress is not None:
-            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.notes, block))
+            progress(StreamProgress(session.rows, clock.rows_per_second, session.errors(), session.first_notes, block))
     if before_forecasts is not None:
         before_forecasts(session)
     if waiting is None:

@@ -13,13 +13,13 @@ from smoothfbo.stream.learner.changes import ChangeDetector
 from smoothfbo.stream.learner.learner import Learner
 from smoothfbo.stream.learner.outcome import Outcome
 from smoothfbo.stream.learner.specification import LEVELS, Specification, blocks_until_known
+from smoothfbo.stream.odd_values import OddValues
 from smoothfbo.stream.reading import Column, Encoder, Schema, open_table
 from smoothfbo.stream.reading.faults import LeftOut
 from smoothfbo.stream.reading.features import MOST_CLASSES
 from smoothfbo.stream.reading.reader import OpenTable
 from smoothfbo.stream.rows import Rows
 
-FAR, FEWEST_ROWS = 300, 100  # a value so many interquartile ranges from the median of so many rows is named
 # What may differ between a run and the one that continues it.
 MAY_DIFFER = ("data", "sort", "missing", "state", "live", "save_every", "predict_only", "on_error")
 
@@ -41,7 +41,7 @@ class Session:
         self.detector = ChangeDetector()
         self.left_out = LeftOut(config.on_error == "skip")  # rows that could be read, but not used
         self.unread = LeftOut()  # those that could not be read; the table's own count
-        self.odd_values: dict[str, str] = {}  # column -> what was found in it
+        self.odd_values = OddValues()
         # Of the block that is not yet full: the sum of losses per method, and last the number of rows that count.
         self.pending_loss: list[float] = [0.0] * (methods + 1)
         self.rows = 0
@@ -52,7 +52,12 @@ class Session:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.schema.notes, *self.odd_values.values())
+        return (*self.schema.notes, *self.odd_values.notes())
+
+    @property
+    def first_notes(self) -> tuple[str, ...]:
+        """The same as they are when they are first shown; they do not change when more rows come."""
+        return (*self.schema.notes, *self.odd_values.notes(with_counts=False))
 
     def look_for_odd_values(self, rows: Rows) -> None:
         """A note, once for every column and the target, on a value far from all near it: it may stand for no value."""
@@ -60,19 +65,7 @@ class Session:
         columns = {name: rows.features[:, i] for i, name in enumerate(self.encoder.names) if name in numeric}
         if not self.schema.is_classification:
             columns[self.schema.target] = rows.target
-        for name, values in columns.items():
-            if name in self.odd_values or np.sum(~np.isnan(values)) < FEWEST_ROWS:
-                continue
-            low, middle, high = np.nanpercentile(values, (25, 50, 75))
-            distance = np.nan_to_num(np.abs(values - middle))
-            row = int(np.argmax(distance))
-            if high > low and distance[row] > FAR * (high - low):
-                count = int(np.sum(values == values[row]))
-                value = f"{values[row]:g} ({count:,} times)" if count > 1 else f"{values[row]:g}"
-                self.odd_values[name] = (
-                    f"column {name!r}, row {self.rows + row + 1:,}: {value} is far from all else (half of the values "
-                    f"lie in {low:.4g} to {high:.4g}); if it stands for a missing value, leave it empty"
-                )
+        self.odd_values.look(columns, self.rows)
 
     def add(self, target: np.ndarray, outcome: Outcome) -> None:
         """Add the errors of new rows to the sums."""
@@ -155,7 +148,7 @@ def open_session(config: StreamConfig, path: Path) -> tuple[OpenTable, Session]:
         session.banded, session.covered = content["banded"], np.array(content["covered"])
         session.changes, session.pending_loss = content["changes"], content["pending_loss"]
         session.left_out.count, session.left_out.first = content["left_out"]
-        session.rows, session.odd_values = content["rows"], content.get("odd_values", {})
+        session.rows, session.odd_values = content["rows"], OddValues.restored(content.get("far_values", {}))
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path} has another shape than this program expects: {error}.") from error
     return table, session
@@ -195,7 +188,7 @@ def save_session(session: Session, path: Path) -> None:
         "pending_loss": session.pending_loss,
         "rows": session.rows,
         "left_out": [session.left_out.count, session.left_out.first],
-        "odd_values": session.odd_values,
+        "far_values": session.odd_values.state(),
     }
     files.save(path, session.learner, content)
 

@@ -200,10 +200,41 @@ def said_at(rows, block):
 
 def test_after_a_jump_experts_are_judged_by_what_they_say_now():
     """In the second block after it the fits to the first one show it. Of the next blocks all was predicted before."""
-    rows, learner = rows_of_a_jump(70), Learner(SPEC)
+    rows, learner = rows_of_a_jump(70, slope=-2.0), Learner(SPEC)
     assert_mixed_with_late_feedback(rows, learner.process(rows).predictions, {71: said_at(rows, 71)})
     since = learner.state.since.moments[SPEC.constant, SPEC.constant]
     assert since == BLOCK * (84 - DELAY - 71)  # rows from block 71 on; what waited then has not begun it once more
+
+
+def test_a_law_that_one_block_shows_is_trusted_after_this_block():
+    """Half of the block is enough to find it, and the other half to see that nothing else explains the block."""
+    rows = rows_of_a_jump(70, slope=-8.0)
+    rows.features[:, 1:] = 0
+    squares = (Learner(SPEC).process(rows).predictions[0] - rows.target) ** 2
+    first = BLOCK * (70 + DELAY + 1)  # when it is predicted, the first block after the jump is learnt
+    assert squares[first - BLOCK : first].mean() > 50
+    assert squares[first : first + BLOCK].mean() < 1
+
+
+def test_a_target_that_is_elsewhere_is_no_new_law():
+    """Errors H rows ahead may be large and all alike: what is judged is how they differ, in the second half."""
+    panel, random = _rounds(SPEC).panel, np.random.default_rng(0)
+    y = 5 * random.normal(size=BLOCK)
+    near = (y + 0.1 * (-1.0) ** np.arange(BLOCK))[:, None]
+    y[-1], counts = np.nan, np.r_[np.ones(BLOCK - 1), 0]
+
+    def is_new(*present, again=near):
+        block = Rows(np.zeros((BLOCK, 4)), y, np.zeros(BLOCK))
+        with double_precision():
+            arrays = jax.tree.map(jnp.asarray, (block, np.stack(present), again, counts))
+            return bool(panel.is_new(*arrays))
+
+    far, constant = np.full((BLOCK, 1), 9.0), near + 9.0
+    assert is_new(far, far)
+    assert not is_new(far, constant)
+    beginning = near + np.where(np.arange(BLOCK) < BLOCK // 2, 99.0, 0.0)[:, None]  # when it has seen too little
+    assert is_new(far, again=beginning)
+    assert not is_new(far, again=near + 2.0)
 
 
 def test_a_change_soon_after_the_beginning_is_not_trusted():

@@ -5,6 +5,7 @@ y = x + z + 0.1·noise; x has a long tail, or a wrong value. What least squares 
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -100,6 +101,18 @@ def test_single_rows_and_many_are_the_same_numbers(tail, monkeypatch):
     assert float(one.learned_.learner.state.tails.cut) > 0
 
 
+def test_rows_of_weight_0_do_not_judge():
+    x, y = (part[:700] for part in stream("lognormal"))
+    weight = np.ones(len(y))
+    weight[np.abs(x[:, 0] - x[:, 0].mean()) > 5 * x[:, 0].std()] = 0
+    learners = Learner(SPEC), Learner(SPEC)
+    for learner, target in zip(learners, (y, np.where(weight > 0, y, 1e3)), strict=True):
+        learner.process(as_rows(x, target)._replace(previous=np.zeros(len(y))), weight)
+    assert learners[0].state.tails.free == learners[0].state.tails.cut == 0
+    assert learners[1].state.tails == learners[0].state.tails
+    jax.tree.map(np.testing.assert_array_equal, *(learner.intervals.tracker for learner in learners))
+
+
 def test_values_are_cut_until_it_is_clear_that_this_is_worse():
     def limit(free, cut, blocks):
         return float(tails.limit(Tails(*map(jnp.asarray, (free, cut, 0.0, 0.0))), jnp.asarray(blocks)))
@@ -135,7 +148,8 @@ def test_a_target_that_has_not_varied_bounds_nothing():
 
 
 def test_rows_judge_where_both_ways_differ_and_the_target_is_known():
-    free, cut = jnp.asarray([[1.0], [2.0], [jnp.nan], [3.0]]), jnp.asarray([[1.0], [4.0], [jnp.nan], [5.0]])
+    free = jnp.asarray([[1.0], [2.0], [jnp.nan], [3.0], [1e6]])  # the first and the last row are the same in both ways
+    cut = jnp.asarray([[1.0 + 1e-12], [4.0], [jnp.nan], [5.0], [1e6 + 1e-6]])
     before = Tails(*jnp.asarray([1.0, 2.0, 3.0, 4.0]))
     found = tails.add_losses(before, (free, cut), (cut, free))
     np.testing.assert_allclose(found, (1 + 13, 2 + 41, 3 + 41, 4 + 13))

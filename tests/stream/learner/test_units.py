@@ -112,6 +112,17 @@ def test_a_real_move_is_followed_at_once(size):
     assert excess(outcome, y, EVENT + 48) < 0.1
 
 
+def test_a_real_move_beyond_ten_spreads_is_seen_at_once():
+    """The fit uses the values as they are, and so it is judged; cut at ten standard deviations they would not do."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(EVENT + 32, 2))
+    x[EVENT:, 0] += 60
+    learner = Learner(SPEC)
+    learner.process(as_rows(x, x @ [0.2, 1.0] + 0.1 * random.normal(size=len(x))))
+    assert learner.state.units.odd[0] == 0
+    assert learner.state.units.high[0] == x[:, 0].max()
+
+
 def test_a_target_that_jumps_far_is_learnt():
     x, y = stream()
     y[EVENT:] += 100

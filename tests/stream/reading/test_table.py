@@ -457,6 +457,23 @@ def test_truth_values_are_two_levels_and_two_classes(tmp_path, words):
     np.testing.assert_array_equal(rows["target"] == encoder.classes.index(words[0]), flags)
 
 
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_labels_are_the_same_in_every_file(tmp_path, name, is_missing):
+    """Where one value is missing, pandas makes floats of integers; a learner that goes on must know them again."""
+    table = pd.DataFrame({"store": [3, 12, 0, -7] * 5, "flag": [True, False] * 10, "kind": ["v1.0", "1.05"] * 10})
+    table["demand"] = np.arange(20) + 0.5
+    if is_missing:
+        table["store"] = table["store"].where(table.index != 19)
+    (table.to_parquet if name.endswith("parquet") else table.to_csv)(tmp_path / name, index=False)
+    found, fault = read(tmp_path / name, categorical=("store",))
+    assert fault is None
+    assert found["store"].to_pylist()[:19] == (["3", "12", "0", "-7"] * 5)[:19]
+    assert found["store"][19].as_py() == (None if is_missing else "-7")
+    assert found["flag"].to_pylist() == ["True", "False"] * 10
+    assert found["kind"].to_pylist() == ["v1.0", "1.05"] * 10
+
+
 def test_levels_get_a_feature_as_they_come_until_there_is_no_room(tmp_path):
     levels = ["a"] * 1_100 + [f"level {i // 3}" for i in range(60)]  # 20 new ones after the first 1,000 rows
     path = written(tmp_path, "kind,y\n" + "".join(f"{level},{i}.5\n" for i, level in enumerate(levels)))

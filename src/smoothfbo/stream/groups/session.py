@@ -86,6 +86,10 @@ class SeriesSession:
     def notes(self) -> tuple[str, ...]:
         return self.schema.notes
 
+    @property
+    def first_notes(self) -> tuple[str, ...]:
+        return self.notes
+
     def errors(self, absolute: bool = False) -> dict[str, float]:
         """Of all rows of all series."""
         sums = (self.sums.absolute if absolute else self.sums.squared).sum(axis=0)

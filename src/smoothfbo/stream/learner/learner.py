@@ -122,6 +122,7 @@ class Learner:
 
     def learn(self, rows: Rows, weight: np.ndarray | None = None) -> None:
         """`process` where nobody asks for the predictions: nothing is computed until a block is full."""
+        rows = _counting(rows, weight)
         if len(self.pending.target) % self.spec.rows + len(rows.target) < self.spec.rows:
             self.weight = self._weights(rows, weight)
             self.pending = join(self.pending, rows)
@@ -144,7 +145,7 @@ class Learner:
         `weight` says how much each row counts in the fit and in the loss that tunes the memory; 1 if there is none.
         With a delay d, block i − d is learnt when block i is full; `pending` begins with the oldest block that waits.
         """
-        silent, done = self.silent, self._process(rows, weight)
+        silent, done = self.silent, self._process(_counting(rows, weight), weight)
         # Bands of the first calls are made while later ones still run.
         edges, self.intervals = self._edges(done.numbers, done.targets)
         return self._asked(outcome_of(self.spec, done.pieces, done.skip, done.full), edges, silent)
@@ -285,6 +286,11 @@ class Learner:
     def _pad(self, column: np.ndarray) -> np.ndarray:
         rows = padded(column, BLOCKS_PER_CALL * self.spec.rows)
         return rows.reshape(BLOCKS_PER_CALL, self.spec.rows, *column.shape[1:])
+
+
+def _counting(rows: Rows, weight: np.ndarray | None) -> Rows:
+    """Without the targets of weight 0: these are not known, and say nothing about bands, tails or experts."""
+    return rows if weight is None else rows._replace(target=np.where(weight > 0, rows.target, np.nan))
 
 
 def _part(weights: np.ndarray | None, start: int) -> np.ndarray | None:

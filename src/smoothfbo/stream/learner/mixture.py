@@ -80,12 +80,24 @@ class Mixture:
         losses = jnp.sum((prediction.advice.mixed - self._goal(state, block)) ** 2, axis=1)
         return losses @ counts > WORSE * state.aggregate.first.shared.scale * jnp.sum(counts)
 
+    def last_block(self, experts: Float[Array, "experts rows outputs"]) -> Float[Array, "rows outputs"]:
+        return experts[self._shortest]
+
+    def since_change(self, experts: Float[Array, "experts rows outputs"]) -> Float[Array, "rows outputs"]:
+        return experts[self._since]
+
     def trust_late(
-        self, state: LearnerState, block: Rows, experts: Float[Array, "experts rows outputs"], counts: Array
+        self,
+        state: LearnerState,
+        block: Rows,
+        experts: Float[Array, "experts rows outputs"],
+        again: Float[Array, "rows outputs"],
+        counts: Array,
     ) -> Aggregate:
-        """`trust_since` where targets are known late; `experts` is what all of them say now of the block."""
+        """`trust_since` where targets are known late; `experts` is what all of them say now of the block, and `again`
+        what stands for `since_change`, which begins again."""
+        experts = experts.at[self._since].set(again)
         present = self._in_first_units(state, self.without_lost(state, block, experts))
-        present = present.at[self._since].set(present[self._shortest])  # it will be as short
         prior = jnp.asarray(self._prior)
         return trust_late(state.aggregate, self._since, present, self._goal(state, block), counts, prior)
 

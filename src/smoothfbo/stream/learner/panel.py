@@ -16,6 +16,8 @@ from smoothfbo.stream.learner.state import LearnerState
 from smoothfbo.stream.learner.views import Views, pairs
 from smoothfbo.stream.rows import Rows
 
+NEW = 4.0  # times as large are all other errors where a new law is seen within its first block
+
 
 class ExpertPredictions(NamedTuple):
     """What the experts say, in the order of `Specification.expert_names`; the states after the block is known."""
@@ -125,6 +127,29 @@ class Panel:
         """Whether the fits of now, whose predictions are `present`, show a change."""
         target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
         return is_worse(_compared(self._fits(present)), target, counts)
+
+    @property
+    def is_second_half(self) -> Bool[Array, " rows"]:
+        return jnp.arange(self.spec.rows, dtype=jnp.int32) >= self.spec.rows // 2
+
+    def is_new(
+        self,
+        block: Rows,
+        present: Float[Array, "experts rows outputs"],
+        again: Float[Array, "rows outputs"],
+        counts: Float[Array, " rows"],
+    ) -> Bool[Array, ""]:
+        """Whether a fit to nothing but the rows of the block before each is far better `again` than all fits of now.
+
+        The second half of the block says so. Fits of now may be off by a constant: errors H rows ahead change slowly,
+        and the rows next to each other have the same one.
+        """
+        target = self.views.target(jnp.where(jnp.isnan(block.target), 0, block.target))
+        judged = jnp.where(self.is_second_half, counts, 0)
+        errors = present - target
+        middle = jnp.einsum("kro,r->ko", errors, judged) / jnp.maximum(jnp.sum(judged), 1)
+        losses = jnp.sum((errors - middle[:, None]) ** 2, axis=2) @ judged
+        return NEW * (jnp.sum((again - target) ** 2, axis=1) @ judged) < jnp.min(losses)
 
     def _fits(self, experts: Float[Array, "experts rows outputs"]) -> Float[Array, "fits rows outputs"]:
         """The ladder, and the fit to what came since the last change."""

@@ -178,8 +178,14 @@ class Rounds:
 
         def look() -> tuple[Aggregate, Bool[Array, ""]]:
             present = self._present(state, block)
-            is_other = self.panel.has_changed(block, present, counts)
-            trusted = self.mixture.trust_late(state, block, present, counts)
+            begun = self._present(state._replace(since=self.panel.no_changes()), block, counts)
+            again = self.mixture.since_change(begun)
+            is_new = self.panel.is_new(block, present, again, counts)
+            is_other = is_new | self.panel.has_changed(block, present, counts)
+            # The new beginning is judged where it has seen half of the block, or is taken for the shortest memory.
+            again = jnp.where(is_new, again, self.mixture.last_block(present))
+            judged = jnp.where(is_new & ~self.panel.is_second_half, 0, counts)
+            trusted = self.mixture.trust_late(state, block, present, again, judged)
             return optax.tree.where(is_other, trusted, weights), is_other
 
         is_possible = has_lasted(state.since, self.spec.constant, self.spec.rows)
@@ -189,12 +195,16 @@ class Rounds:
         outdated = jnp.where(is_other, self.spec.delay, jnp.maximum(outdated - 1, 0))
         return *self._learn(state, block, prediction, Layers(since, random, weights, mistakes)), outdated
 
-    def _present(self, state: LearnerState, block: Rows) -> Float[Array, "experts rows outputs"]:
-        """What all experts, as they are now, say of a block whose targets they do not know."""
+    def _present(
+        self, state: LearnerState, block: Rows, counts: Float[Array, " rows"] | None = None
+    ) -> Float[Array, "experts rows outputs"]:
+        """What all experts, as they are now, say of a block whose targets they do not know; or if they follow those
+        that count, row by row."""
         inputs = self.views.inputs(state, block.features)
         mean, spread = self.views.units_of_target(state)
         learned = self.blocks.lanes(state, inputs)[:1] * spread + mean
-        return self.panel.predict(state, block, inputs, learned, jnp.zeros(self.spec.rows)).experts
+        counts = jnp.zeros(self.spec.rows) if counts is None else counts
+        return self.panel.predict(state, block, inputs, learned, counts).experts
 
     def _learn(
         self,

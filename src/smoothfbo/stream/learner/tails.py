@@ -20,6 +20,7 @@ from smoothfbo.stream.learner.units import FAR, HISTORY, TargetRange
 LARGEST = 1000.0  # standard deviations: what larger values would do is lost by rounding
 CLEARLY = 0.5  # of the other's loss: no chance
 REACH = 1.0  # half ranges beyond the range
+ROUNDING = 1e-9  # two ways of computing the same number differ by less
 
 
 class Tails(NamedTuple):
@@ -79,9 +80,10 @@ def is_learnt_free(
 
 def add_losses(tails: Tails, *pairs: tuple[Array, Array]) -> Tails:
     """More errors: (free, cut) and (far, near), rows × outputs in standard units. Those of rows that are the same in
-    both ways are left out, as are NaN."""
+    both ways, up to rounding, are left out, as are NaN."""
     sums = []
     for pair in pairs:
-        differ = jnp.any(pair[0] != pair[1], axis=1, keepdims=True)
+        gap = jnp.abs(pair[0] - pair[1]) - ROUNDING * (1 + jnp.abs(pair[0]))
+        differ = jnp.any(gap > 0, axis=1, keepdims=True)
         sums += [jnp.sum(jnp.where(differ & ~jnp.isnan(errors), errors**2, 0)) for errors in pair]
     return Tails(*(before + new for before, new in zip(tails, sums, strict=True)))

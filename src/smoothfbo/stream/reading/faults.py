@@ -71,9 +71,19 @@ def _uniform_types(table: pa.Table, schema: Schema) -> pa.Table:
             if not is_number(values.type) and not pa.types.is_null(values.type):
                 raise UsageError(f"column {column.name!r} holds {values.type}, but held numbers before.")
             values = values.cast(pa.float64(), safe=False)
-        elif column.kind == "categorical" and values.type != pa.string():
-            values = values.cast(pa.string())
+        elif column.kind == "categorical":
+            values = _labels(values)
         if column.kind == "numeric" and compute.any(compute.is_nan(values)).as_py():
             values = compute.if_else(compute.is_nan(values), pa.scalar(None, pa.float64()), values)
         columns.append(values)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+
+def _labels(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As text, the same from every kind of file: integers become 1.0 where a value is missing, and are 1 here."""
+    if pa.types.is_boolean(values.type):
+        return compute.if_else(values, "True", "False")  # as in a CSV file
+    values = values if values.type == pa.string() else values.cast(pa.string())
+    if compute.any(compute.match_substring(values, ".0")).as_py():
+        values = compute.replace_substring_regex(values, r"^([+-]?[0-9]+)\.0+$", r"\1")
+    return values
