@@ -69,6 +69,8 @@ def smooth_fbo(
       that is too small costs some rounds at the start, because lengths grow fast there. One that is far too large can
       carry λ to where the gradients vanish: let it be well below the change of λ over which the objective changes.
     """
+    if isinstance(inner, Problem):
+        raise TypeError("smooth_fbo takes the problem first and the inner function second: smooth_fbo(problem, inner).")
     checks.require_range(damping, "damping", 0.0)
     if isinstance(inner, Network) and adjoint is None and correction is None:
         adjoint, correction = _last_layer, FittedCorrection(_last_layer)

@@ -67,6 +67,11 @@ def test_a_network_is_corrected_and_does_not_run_away(key):
     pair = sf.Network.from_pair(lambda key, x: jnp.zeros(2), lambda params, x: params @ x, optax.sgd(0.1), 1)
     with pytest.raises(ValueError, match="smooth_fbo needs an inner function that is solved in every round"):
         sf.smooth_fbo(problem, pair)
+    with pytest.raises(TypeError, match=r"problem first and the inner function second"):
+        sf.smooth_fbo(network, problem)
+    module = eqx.nn.MLP(2, "scalar", 8, 1, key=key)
+    with pytest.raises(TypeError, match=r"got MLP\. A module goes into a Network"):
+        sf.start(sf.smooth_fbo(problem, module), source, jnp.zeros(()), key)
 
 
 def test_a_penalty_that_the_correction_undoes_is_said():

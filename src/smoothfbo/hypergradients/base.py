@@ -131,7 +131,10 @@ def init_inner(
 ) -> tuple[FunctionState, PyTree, PyTree]:
     """Check everything that can be checked; return the inner state, one input, and a prediction's shape."""
     if not isinstance(inner, AbstractFunction):
-        raise TypeError(f"inner must be a Network, a Linear or another AbstractFunction, got a {type(inner).__name__}.")
+        hint = " A module goes into a Network(lambda key: module, optimiser, steps)." if callable(inner) else ""
+        raise TypeError(
+            f"inner must be a Network, a Linear or another AbstractFunction, got {type(inner).__name__}.{hint}"
+        )
     require_data(data)
     check_data(data)
     x = checks.first_of(data.inner.x)
