@@ -198,6 +198,7 @@ def test_going_back(key, left):
     np.testing.assert_allclose(state.lengths[0] / before.lengths[0], 0.3, rtol=0.05)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves((state.moves, state.directions, state.mean)))
     np.testing.assert_allclose(state.usual.usual[0], 1.0, rtol=0.01)
+    np.testing.assert_allclose(state.before, outer)  # this was no move that could be undone
 
 
 @pytest.mark.parametrize("value", [None, jnp.inf])

@@ -242,6 +242,7 @@ def adaptive_steps(
             lengths=jnp.where(was_too_long, MUCH_SHORTER, SHORTER) * lengths,
             coordinates=shortened(coordinates),
             usual=usual._replace(usual=state.retreat.usual, long_sizes=jnp.ones_like(usual.long_sizes)),
+            before=state.retreat.place,  # going back is no move that could be undone
             average=zeros,
         )
         move = optax.tree.where(returns, optax.tree.sub(state.retreat.place, params), move)

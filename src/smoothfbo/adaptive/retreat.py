@@ -45,7 +45,7 @@ def has_overshot(
     if lost is None:
         return jnp.asarray(False)
     promised, slopes = (
-        jnp.stack([optax.tree.vdot(gradient, move).astype(lost.dtype) for gradient in gradients])
+        jnp.stack([jnp.asarray(optax.tree.vdot(gradient, move), lost.dtype) for gradient in gradients])
         for gradients in (before, now)
     )
     return (lost > jnp.max(jnp.abs(promised))) & (jnp.min(slopes) > 2 * lost)

@@ -230,8 +230,8 @@ class Replayed(AbstractEstimator):
         has_changed = rounds < available
         estimate, window, judge, refined, own, _ = fits
         now, before = (outer, window), (state.outer, state.window)
-        pair = ((each, self.estimator.predictor(warm)) for each, warm in (now, before))
-        lost = surely_lost(problem, *pair, data.outer)
+        new, old = ((each, self.estimator.predictor(warm)) for each, warm in (now, before))
+        lost = surely_lost(problem, new, old, data.outer)
         candidates = Candidates((judge, refined.gradient), judge, has_changed, lost)
         if state.span is not None:
             assert isinstance(self.estimator, Functional)
