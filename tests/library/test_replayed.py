@@ -12,7 +12,7 @@ from problems import RIDGE_PROBLEM, linear, marked, ridge_data
 from reference import Ridge, features, outer_loss
 
 import smoothfbo as sf
-from smoothfbo.hypergradients import change, span, wild
+from smoothfbo.hypergradients import change, paired, span, wild
 
 PLAIN = sf.Functional(linear(), linear())
 SGD = optax.sgd(0.1)
@@ -116,6 +116,40 @@ def test_the_rounds_own_estimator_begins_at_the_fits_of_the_window(key):
         np.testing.assert_allclose(predicted, features(x) @ thetas[chosen[-1]], rtol=1e-9)
         np.testing.assert_allclose(estimator.predictor(state)(jnp.asarray(x[1])), predicted[1], rtol=1e-12)
     assert chosen == [0, 1]
+
+
+def test_how_much_the_last_move_has_lost(key):
+    """The windows of two rounds on the outer samples of the second, each function with its own λ; by NumPy."""
+    estimator, outers = sf.Replayed(PLAIN, 4, own=own_estimator()), [OUTER, OUTER + 0.5, OUTER]
+    state = estimator.init(RIDGE_PROBLEM, jnp.asarray(OUTER), ridge_data(RIDGES[0]), key)
+    old, found = None, []
+    for t, outer in enumerate(outers):
+        newest = RIDGES[t]
+        estimate, state = call(estimator, state, ridge_data(newest), key, outer)
+        window = joined([t - i % (t + 1) for i in range(4)])
+
+        def losses(outer, theta, newest=newest):
+            return outer_loss(outer, features(newest.x_out) @ theta, newest.y_out)
+
+        new = losses(outer, window.solution(outer))
+        if old is not None:
+            lost = new - losses(*old)
+            is_sure = np.mean(lost) > 3 * np.std(lost) / np.sqrt(len(lost))
+            found.append(float(estimate.candidates.lost))
+            np.testing.assert_allclose(found[-1], np.mean(lost) if is_sure else 0, rtol=1e-8)
+        old = outer, window.solution(outer)
+    assert min(found) == 0 < max(found), found
+
+
+@pytest.mark.parametrize(("shift", "is_sure"), [(3.9, True), (3.7, False), (-3.9, False)])
+def test_losses_are_compared_with_weights(shift, is_sure):
+    """Differences of 1 + shift and −2 + shift with weights 1 and 2, and one that does not count: their mean is shift
+    − 1, and its standard error √(2² + 2² (−1)²)/3 for deviations of 2 and −1. The functions differ by 1, and λ by 1."""
+    y = jnp.array([1.0, 100.0, -2.0]) + shift - 4
+    samples = sf.Samples(jnp.zeros(3), y, jnp.array([1.0, 0.0, 2.0]))
+    problem = sf.Problem(lambda *_: 0.0, lambda outer, v, x, y: v * y + outer * v)
+    now, before = (jnp.asarray(2.0), lambda x: x + 2), (jnp.asarray(0.0), lambda x: x + 1)
+    np.testing.assert_allclose(paired.surely_lost(problem, now, before, samples), shift - 1 if is_sure else 0)
 
 
 def test_final_samples_are_those_of_the_terms(key):

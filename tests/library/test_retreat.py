@@ -1,4 +1,4 @@
-"""Steps where noise comes in bursts, and where a move has gone to a place without gradients."""
+"""Steps where noise comes in bursts, and where a move has gone up a wall or to a place without gradients."""
 
 import equinox as eqx
 import jax
@@ -73,6 +73,63 @@ def test_first_moves_that_are_too_long_are_taken_back(key, units):
     assert jnp.mean(gaps) < 0.3 * standing, (jnp.mean(gaps), standing)
 
 
+@pytest.mark.parametrize(
+    ("length", "center", "is_undone"),
+    [(0.5, 0.0, False), (3.9, 0.0, False), (4.1, 0.0, True), (4.1, 50.0, False), (4.1, -50.0, False)],
+)
+def test_a_move_more_than_four_times_too_long_is_undone(length, center, is_undone):
+    """F_{t−1}(λ) = ½λ², from λ = 1. If its centre jumps away, F_t is larger after the move, but not for its length."""
+
+    def objective(outer, center):
+        return (outer - center) ** 2 / 2
+
+    move, slope = -length, jax.grad(objective)
+    now = slope(1.0 + move, center)
+    lost = objective(1.0 + move, center) - objective(1.0, center)
+    found = retreat.has_overshot(jnp.asarray(move), (slope(1.0, 0.0),), (now,), jnp.asarray(lost))
+    assert bool(found) == is_undone
+    # All candidates must say so.
+    for other in (-now, now / 100):
+        arguments = jnp.asarray(move), (slope(1.0, 0.0),) * 2, (now, other), jnp.asarray(lost)
+        assert not retreat.has_overshot(*arguments)
+    arguments = jnp.asarray(move), (slope(1.0, 0.0), 100.0), (now, now), jnp.asarray(lost)
+    assert not retreat.has_overshot(*arguments)
+    assert not retreat.has_overshot(*arguments[:3], None)
+
+
+def test_undoing_a_move():
+    """λ is where it was, lengths are 0.3 of what they were, and of the far end nothing is learnt."""
+    steps, outer = sf.adaptive_steps(), jnp.zeros(2)
+    state = steps.init(outer)
+
+    @jax.jit
+    def update(gradient, state, outer, lost):
+        return steps.update(gradient, state, outer, candidates=sf.Candidates((gradient,), gradient, None, lost))
+
+    for _ in range(5):
+        change, state = update(jnp.ones(2), state, outer, 0.0)
+        outer, before, old = outer + change, outer, state
+    change, state = update(jnp.full(2, -1e4), old, outer, 1.0)
+    np.testing.assert_allclose(outer + change, before, rtol=1e-6)
+    np.testing.assert_allclose(state.lengths, 0.3 * old.lengths)
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves((state.moves, state.directions, state.mean)))
+    assert eqx.tree_equal((state.usual, state.retreat, state.judged), (old.usual, old.retreat, old.judged))
+    # In the next round there is no move to be undone.
+    again, _ = update(jnp.full(2, -1e4), state, outer + change, 1.0)
+    assert np.all(np.abs(again) > 0)
+    stays, _ = update(jnp.full(2, -1e4), old, outer, 0.0)
+    assert np.linalg.norm(stays) < 0.1 * np.linalg.norm(change)
+
+
+@pytest.mark.parametrize(("value", "share"), [(1.0, 0.5), (3.0, 1.0), (0.0, 0.01), (None, 1.0), (jnp.nan, 1.0)])
+def test_the_first_move_promises_no_more_than_the_loss(value, share):
+    """λ moves by 0.01 along gradients of 100 each: it promises 2."""
+    steps, outer = sf.adaptive_steps(), jnp.zeros(2)
+    gradient = jnp.full(2, 100.0)
+    change, _ = steps.update(gradient, steps.init(outer), outer, value=value)
+    np.testing.assert_allclose(change, -0.01 * share, rtol=1e-5)
+
+
 def test_when_to_go_back():
     """The two rules, round by round, from their sentences."""
     generator = np.random.default_rng(0)
@@ -141,6 +198,7 @@ def test_going_back(key, left):
     np.testing.assert_allclose(state.lengths[0] / before.lengths[0], 0.3, rtol=0.05)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves((state.moves, state.directions, state.mean)))
     np.testing.assert_allclose(state.usual.usual[0], 1.0, rtol=0.01)
+    np.testing.assert_allclose(state.before, outer)  # this was no move that could be undone
 
 
 @pytest.mark.parametrize("value", [None, jnp.inf])

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from smoothfbo import checks
 from smoothfbo.adaptive.coordinates import CoordinateState, all_alike, learn_factors, shortened, without_evidence
-from smoothfbo.adaptive.moves import combined, made, scaled, shortening, through, traced
-from smoothfbo.adaptive.retreat import RetreatState, at_start, judge_place
+from smoothfbo.adaptive.moves import believable, combined, made, scaled, shortening, through, traced
+from smoothfbo.adaptive.retreat import RetreatState, at_start, has_overshot, judge_place
 from smoothfbo.adaptive.usual import LARGE, UsualState, entries, inverse_sizes, learn, nothing_known, weigh
 from smoothfbo.algebra import cosine, norm, squared_norm
 from smoothfbo.hypergradients.base import Candidates
@@ -86,9 +86,14 @@ def adaptive_steps(
     Coordinates of λ may have other units, or move at another speed. Each has a factor f_{t,j}, which is 1 until it is
     clear that this coordinate keeps moving too little, or too far, while the others do not. (`adaptive.coordinates`.)
 
-    A move may end where gradients vanish and no step leads back: behind a softmax that the first move has saturated,
-    say. If gradients stay below a tenth of their size and the outer loss is worse than before, λ returns to the last
-    place whose gradients were informative, and all lengths are shortened. (`adaptive.retreat`.)
+    A move may end far up a steep wall. With candidates from `Replayed(..., own=...)` it shows, because λ is compared
+    with where it was on the same samples. If the outer loss is larger by more than the move promised to make it
+    smaller, and falls along the move where it began, λ goes back at once, and all lengths become 0.3 of what they were.
+    (`adaptive.retreat.has_overshot`.)
+
+    A move may also end where gradients vanish and no step leads back: behind a softmax that the first move has
+    saturated, say. If gradients stay below a tenth of their size and the outer loss is worse than before, λ returns to
+    the last place whose gradients were informative, and all lengths are shortened. (`adaptive.retreat`.)
 
     One more direction is the running mean of the gradient g_t, m_t = (1 − 1/a) m_{t−1} + g_t/a with a = `averaging`
     (divided by the sum of its weights), as in the heavy-ball method: where λ* moves steadily, it is the velocity. It is
@@ -107,8 +112,9 @@ def adaptive_steps(
     **Arguments:**
 
     - `length`: Σ_k ρ_{0,k}, how far a coordinate of λ moves in the first round: `length` times max(1, rms of λ_0), and
-      less where λ has more than ten coordinates, so that the move as a whole is no longer. Too small is better than too
-      large: lengths grow fast at the start, but from where gradients vanish no step leads back. It is the same for all
+      less where λ has more than ten coordinates, so that the move as a whole is no longer, and where the first move
+      promises to take away more than the outer loss (`adaptive.moves.believable`). Too small is better than too large:
+      lengths grow fast at the start, but from where gradients vanish no step leads back. It is the same for all
       coordinates: their factors take some tens of rounds to learn, so comparable scales are better still.
     - `candidates`: how many gradients a round has. With 1 the gradient itself is the only one, and the judge.
     - `averaging`: a, in rounds. With 1 there is no running mean.
@@ -184,6 +190,8 @@ def adaptive_steps(
 
         if candidates is not None and candidates.changed is not None:
             state = optax.tree.where(candidates.changed, _begun_again(state), state)
+        last_move = optax.tree.sub(params, state.before)
+        undone = has_overshot(last_move, state.usual.last, gradients, None if candidates is None else candidates.lost)
         age, since = state.rounds.astype(number), state.since.astype(number)
         kept = jnp.asarray(memory, number)
         as_they_are = gradients
@@ -218,6 +226,8 @@ def adaptive_steps(
             coordinates = learn_factors(coordinates, judge, combined(state.lengths, moves), faded)
             directions = tuple(jax.tree.map(jnp.multiply, coordinates.factors, each) for each in directions)
         zeros = optax.tree.zeros_like(params)
+        share = believable(gradients, combined(lengths, directions), value).astype(number)
+        lengths = jnp.where(age == 0, share, 1) * lengths
         move = combined(lengths, directions)
         shorter = shortening(move, most)
         average = scaled(move, -1 / jnp.sum(lengths * inverse))
@@ -232,11 +242,16 @@ def adaptive_steps(
             lengths=jnp.where(was_too_long, MUCH_SHORTER, SHORTER) * lengths,
             coordinates=shortened(coordinates),
             usual=usual._replace(usual=state.retreat.usual, long_sizes=jnp.ones_like(usual.long_sizes)),
+            before=state.retreat.place,  # going back is no move that could be undone
             average=zeros,
         )
         move = optax.tree.where(returns, optax.tree.sub(state.retreat.place, params), move)
         following = optax.tree.where(returns, returned, following)
         nothing = tuple(zeros for _ in directions)
+        # What was learnt at the far end of a move that is undone is forgotten, but for its length.
+        back = _begun_again(state)._replace(rounds=state.rounds + 1, lengths=SHORTER * state.lengths, average=zeros)
+        move = optax.tree.where(undone, optax.tree.sub(state.before, params), move)
+        following = optax.tree.where(undone, back, following)
         # λ stays where the moves so far have led: the next round judges them, and no move of this one.
         idle = state._replace(directions=nothing, moves=moves, before=params, average=zeros)
         # Gradients that are 0 where the losses have values: λ may have come to a flat place.

@@ -1,6 +1,7 @@
 """Moves of λ along several directions: how far they were followed, and how long they may be."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from smoothfbo.algebra import norm, squared_norm
 
 TRIAL = 0.1  # of the last move: how far the projection is tried to either side
 CLEAR = 2 / 3  # power of the rounding of λ: at least so far, relative to λ
+LEAST = 0.01  # of the first lengths: they are no shorter, whatever the first move promises
 TRACE = 0.8  # of the moves of the round before, in those that are judged
 
 
@@ -51,6 +53,18 @@ def traced(new: PyTree, old: PyTree) -> PyTree:
 def shortening(move: PyTree, longest: Float[Array, ""]) -> Float[Array, ""]:
     """The factor that makes a move no longer than that."""
     return longest / jnp.maximum(norm(move).astype(longest.dtype), longest)
+
+
+def believable(gradients: tuple[PyTree, ...], move: PyTree, value: Any) -> Float[Array, ""]:
+    """How much of a first move m can be believed in:  min(1, |L|/max_k |⟨g_k, m⟩|), and 0.01 at least.
+
+    To first order m takes |⟨g_k, m⟩| from the outer loss L. Where this is more than all of it, m is too long, whatever
+    the units of λ. Where L is not known, nothing is said: 1.
+    """
+    promised = jnp.max(jnp.stack([jnp.abs(optax.tree.vdot(gradient, move)) for gradient in gradients]))
+    loss = jnp.abs(jnp.asarray(jnp.nan if value is None else value, promised.dtype))
+    is_less = jnp.isfinite(loss) & (promised > loss)
+    return jnp.where(is_less, jnp.maximum(LEAST, loss / jnp.where(is_less, promised, 1)), 1)
 
 
 def combined(lengths: Float[Array, " candidates"], directions: tuple[PyTree, ...]) -> PyTree:

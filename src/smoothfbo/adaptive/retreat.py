@@ -1,9 +1,10 @@
-"""Has a move gone too far, to where gradients vanish and no step leads back? Then λ goes back to where they did not."""
+"""Has a move gone too far, up a steep wall or to where gradients vanish? Then λ goes back."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
 FLAT = 0.1  # of the long-run size: gradients below it for three rounds are those of a flat place
@@ -27,6 +28,27 @@ class RetreatState(NamedTuple):
 def at_start(params: PyTree, usual: Float[Array, " directions"]) -> RetreatState:
     zero = jnp.zeros((), usual.dtype)
     return RetreatState(jax.tree.map(jnp.array, params), usual, zero, zero, zero, zero)
+
+
+def has_overshot(
+    move: PyTree, before: tuple[PyTree, ...], now: tuple[PyTree, ...], lost: Float[Array, ""] | None
+) -> Bool[Array, ""]:
+    """Whether the last move m = λ_t − λ_{t−1} must be undone:
+
+        lost_t > |⟨g_{t−1}, m⟩|   and   ⟨g_t, m⟩ > 2 lost_t,
+
+    for the gradients of the rounds `before` and `now`. lost_t is what m has added to the outer loss of round t, beyond
+    chance (`hypergradients.paired`), and ⟨g_{t−1}, m⟩ what it should have taken away. On a parabola the first says that
+    m was more than four times too long. The second says that the direction was right: a parabola with this difference
+    and this slope at λ_t falls where m began. After a jump, say, it does not, and m is not to blame for its length.
+    """
+    if lost is None:
+        return jnp.asarray(False)
+    promised, slopes = (
+        jnp.stack([jnp.asarray(optax.tree.vdot(gradient, move), lost.dtype) for gradient in gradients])
+        for gradients in (before, now)
+    )
+    return (lost > jnp.max(jnp.abs(promised))) & (jnp.min(slopes) > 2 * lost)
 
 
 def judge_place(

@@ -24,11 +24,13 @@ TOLERANCE = 1e-2
 
 class Candidates(NamedTuple):
     """Gradients of one round, each of which λ may follow, and the one that judges the moves of earlier rounds: it is
-    made of samples that had no part in them. `changed` says whether the problem changed at once since these moves."""
+    made of samples that had no part in them. `changed` says whether the problem changed at once since these moves,
+    `lost` by how much the last of them has made the outer loss larger, on samples of this round."""
 
     directions: tuple[PyTree, ...]
     judge: PyTree
     changed: Bool[Array, ""] | None = None
+    lost: Float[Array, ""] | None = None
 
 
 class Estimate(NamedTuple):

@@ -18,6 +18,7 @@ from smoothfbo.hypergradients.change import ChangeState, fits_since_change, no_c
 from smoothfbo.hypergradients.choice import Chosen, outer_losses, running_mean
 from smoothfbo.hypergradients.functional import Functional
 from smoothfbo.hypergradients.oracle import Oracle
+from smoothfbo.hypergradients.paired import surely_lost
 from smoothfbo.hypergradients.ring import empty_ring, last_rounds, with_round
 from smoothfbo.hypergradients.span import SpanState, determines_fit, learn_span, whole_window
 from smoothfbo.hypergradients.wild import WildState, judge_round, nothing_wild
@@ -38,6 +39,7 @@ class ReplayState(NamedTuple):
     change: ChangeState | None
     span: SpanState | None  # how many of the rounds are used
     wild: WildState | None
+    outer: PyTree | None  # λ of the last round
 
     @property
     def inner(self) -> Any:
@@ -86,6 +88,10 @@ class Replayed(AbstractEstimator):
     A single round whose outer loss is more than ten times the usual one does not enter the window: its samples would
     spoil the adjoint for w rounds. Two in a row are a change, and the second one enters; so does a round in
     which a change is seen (`hypergradients.wild`).
+
+    **Was λ better where it was?** The windows' functions of this round and of the last one, each with its own λ, are
+    compared on the outer samples of the round, which neither has seen. What λ's last move has added to the outer loss
+    is in the `candidates`, so that `adaptive_steps` can undo it (`hypergradients.paired`).
 
     Predictions are those of the inner function, the window's or `own`'s, that had the smaller outer loss in the last
     ten rounds or so, each time on outer samples that it had not seen.
@@ -149,7 +155,8 @@ class Replayed(AbstractEstimator):
         losses, change, wild = (None,) * 3 if own is None else (jnp.zeros(2), no_change(), nothing_wild())
         span = whole_window(self.window, outer) if self.learns_span else None
         none = jnp.zeros((), jnp.int32)
-        return ReplayState(first, own, history, none, none, losses, change, span, wild)
+        last = None if own is None else jax.tree.map(jnp.array, outer)
+        return ReplayState(first, own, history, none, none, losses, change, span, wild, last)
 
     def _same(self, first: PyTree, name: str, estimator: AbstractEstimator | None, *arguments: Any) -> PyTree | None:
         """The first state of another estimator, which must have the form of that of the window's."""
@@ -172,7 +179,7 @@ class Replayed(AbstractEstimator):
         if self.own is None:
             rounds = jnp.minimum(state.rounds + 1, self.window)
             estimate, window = self.estimator(problem, outer, state.window, recent(rounds), key)
-            found = _Found(window, None, rounds, None, None, None)
+            found = _Found(window, None, rounds, None, None, None, None)
         else:
             estimate, found = self._with_own(problem, outer, state, recent, prepared, data, key)
         usable, losses, wild = self._judged(problem, outer, state, data, all_finite(prepared), found.has_changed)
@@ -182,7 +189,7 @@ class Replayed(AbstractEstimator):
             ((slot + 1) % self.window, found.rounds, found.change, found.span),
             (slot, state.rounds, state.change, state.span),
         )
-        following = ReplayState(found.window, found.own, history, slot, rounds, losses, change, span, wild)
+        following = ReplayState(found.window, found.own, history, slot, rounds, losses, change, span, wild, found.outer)
         # The losses are those on the data of this round alone, as with every other estimator.
         predict = batched(self.predictor(following))
         estimate = estimate._replace(
@@ -222,7 +229,10 @@ class Replayed(AbstractEstimator):
         fits, change, rounds = fits_since_change(fit, state.change, available, self.window)
         has_changed = rounds < available
         estimate, window, judge, refined, own, _ = fits
-        candidates = Candidates((judge, refined.gradient), judge, has_changed)
+        now, before = (outer, window), (state.outer, state.window)
+        new, old = ((each, self.estimator.predictor(warm)) for each, warm in (now, before))
+        lost = surely_lost(problem, new, old, data.outer)
+        candidates = Candidates((judge, refined.gradient), judge, has_changed, lost)
         if state.span is not None:
             assert isinstance(self.estimator, Functional)
             used = state.span.rounds(rounds)
@@ -239,7 +249,7 @@ class Replayed(AbstractEstimator):
             implicit=refined.implicit,
             candidates=candidates,
         )
-        return estimate, _Found(window, own, rounds, change, span, has_changed)
+        return estimate, _Found(window, own, rounds, change, span, has_changed, outer)
 
     def _judged(
         self, problem: Any, outer: PyTree, state: ReplayState, data: Data, usable: Array, has_changed: Array | None
@@ -308,6 +318,7 @@ class _Found(NamedTuple):
     change: ChangeState | None
     span: SpanState | None
     has_changed: Array | None
+    outer: PyTree | None
 
 
 class _Fits(NamedTuple):
