@@ -8,7 +8,7 @@ from smoothfbo.harness.statistics import Frame, bands
 from smoothfbo.studies.cartpole.config import GRID, LARGEST_RETURN
 from smoothfbo.studies.cartpole.methods import find
 
-SYMBOLS = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
+SYMBOLS: dict[str, str] = dict(zip(GRID, ("inner rate", "outer rate", "τ", "α", "final rate", "w", "θ"), strict=True))
 POINTS = 25  # of a line, where single evaluations are too noisy to be told apart
 MOST_WITH_INTERVALS = 6  # more lines than this do not all get intervals
 
