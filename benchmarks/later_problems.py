@@ -77,7 +77,7 @@ def case_mix(seed: Any) -> Case:
     for the chances Σ_g λ_g p_{g,k}/Σ_g λ_g, and the gap is the mean over k of KL to them from those with π_t. π_t jumps
     to anywhere with the chance 1/140 in a round."""
     keys = jax.random.split(jax.random.key(seed), 3)
-    chances = jax.nn.softmax(0.8 * jax.random.normal(keys[0], (4, 4, 3)))
+    chances = jax.nn.softmax(1.2 * jax.random.normal(keys[0], (4, 4, 3)))
     jumps = jax.random.bernoulli(keys[1], 1 / 140, (700,))
     shares = 0.02 + 0.92 * jax.random.dirichlet(keys[2], jnp.ones(4), (700,))
     last = jax.lax.cummax(jnp.where(jumps, jnp.arange(700), 0))
@@ -112,7 +112,7 @@ def case_mix(seed: Any) -> Case:
 
     return Case(
         draw, jnp.ones(4), gap, sf.Problem(inner_loss, outer_loss),
-        sf.Linear(identity, prediction=jnp.zeros(3), ridge=3e-4, steps=5), lambda outer: jnp.clip(outer, 0.02, 4),
+        sf.Linear(identity, prediction=jnp.zeros(3), ridge=1e-4, steps=5), lambda outer: jnp.clip(outer, 0.02, 4),
         best=best,
     )  # fmt: skip
 
@@ -256,7 +256,7 @@ def memory(seed: Any) -> Case:
     of a past that is weighed with T_t: the gap is the mean over k of KL(right, learnt). log T_t has a slow season, a
     random walk and two jumps. The start is right."""
     keys = jax.random.split(jax.random.key(seed), 6)
-    levels, trends = 0.4 * jax.random.normal(keys[0], (4,)), 1.2 * jax.random.rademacher(keys[1], (4,))
+    levels, trends = 0.4 * jax.random.normal(keys[0], (4,)), 1.6 * jax.random.rademacher(keys[1], (4,))
     chances = jax.nn.sigmoid(levels[:, None] + trends[:, None] * jnp.linspace(1, -1, 10))
     place, times = jax.random.uniform(keys[2], (2,)), jax.random.randint(keys[3], (2,), 100, 1400)
     moves, sizes = 0.015 * jax.random.normal(keys[4], (1500, 2)), 0.7 * jax.random.normal(keys[5], (2, 2))
@@ -289,7 +289,7 @@ def memory(seed: Any) -> Case:
     def inner_loss(outer: Any, v: Any, x: Any, y: Any) -> Any:
         return jnp.exp2(-y["ago"] / jnp.exp(outer[y["segment"]])) * outer_loss(outer, v, x, y)
 
-    linear = sf.Linear(identity, ridge=2e-4, steps=5)
+    linear = sf.Linear(identity, ridge=2e-5, steps=5)
     return Case(draw, best(0), gap, sf.Problem(inner_loss, outer_loss), linear, best=best)
 
 

@@ -180,7 +180,7 @@ ORACLES = ("quadratic-ball", "quadratic-simplex", "quadratic-plane", "valley")
 # How far from the start, where not 1; below it with a minus
 NEAR = {"covariate-shift": 0.4, "label-noise": 0.15, "sensors": 0.1, "scales": 0.01}
 NEAR |= {"crosstalk": 0.1, "decay": 0.05, "buffer": -0.4}
-NEAR |= {"stacking": 0.05, "case-mix": 2.0, "discount": 0.3, "memory": 2.0}
+NEAR |= {"stacking": 0.05, "case-mix": 2.0, "discount": 0.4, "robust": 2.0, "nowcast": 2.0, "memory": -1.0}
 
 
 def some_quick(names):
