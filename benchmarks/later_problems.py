@@ -200,7 +200,7 @@ def robust(seed: Any) -> Case:
     problem = sf.Problem(inner_loss, lambda outer, v, x, y: (v - y["cost"]) ** 2)  # noqa: ARG005
     return Case(
         draw, jnp.zeros(3), lambda t, outer: jnp.mean((shift(outer) - shift(walk[t])) ** 2), problem,
-        sf.Linear(identity, ridge=1e-4, steps=5), best=lambda t: walk[t],
+        sf.Linear(identity, ridge=1e-6, steps=5), best=lambda t: walk[t],
     )  # fmt: skip
 
 
