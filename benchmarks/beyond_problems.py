@@ -25,6 +25,7 @@ class Case(NamedTuple):
     project: Callable[[Any], Any] | None = None
     oracle: Callable[[Any, Any, Any], Any] | None = None
     units: float = 1.0  # of λ: rates of rivals are in these
+    best: Callable[[Any], Any] | None = None  # of a round, where a problem gives it
 
 
 def goes_round(center: Any, first: Any, second: Any, period: float, t: Any) -> Any:

@@ -3,8 +3,8 @@
 The rivals' kind of step, rate and window have the smallest mean gap on the tuning seeds. All are then compared on the
 reported seeds, and the best rival is the one that is best there. All take closed-form fits of the round's data: FBO,
 its θ-mix, and SmoothFBO with a window of stored gradients. (Unrolled, such a fit gives FBO's gradient.)
-`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind] [--only NAME ...] [--first-seed 14000]
-[--keep-rivals]`.
+`python -m benchmarks.recommended_beyond --out FILE [--group unseen | blind | later] [--only NAME ...]
+[--first-seed 14000] [--keep-rivals]`.
 """
 
 import argparse
@@ -25,10 +25,12 @@ import smoothfbo as sf
 from benchmarks import measure
 from benchmarks.beyond_problems import PROBLEMS, Case
 from benchmarks.blind_problems import BLIND
+from benchmarks.later_problems import LATER
 from benchmarks.recommended_regression import ratio
 from benchmarks.unseen_problems import UNSEEN
 
-GROUPS, ALL = {"beyond": PROBLEMS, "unseen": UNSEEN, "blind": BLIND}, PROBLEMS | UNSEEN | BLIND
+GROUPS = {"beyond": PROBLEMS, "unseen": UNSEEN, "blind": BLIND, "later": LATER}
+ALL = PROBLEMS | UNSEEN | BLIND | LATER
 SEEDS, TUNING = tuple(range(14_000, 14_020)), tuple(range(540, 544))
 KINDS = ("sgd", "normalised", "adam")
 RATES = tuple(float(f"{rate:.1g}") for rate in 10.0 ** np.arange(-4, 2.25, 0.5))  # in the problem's units
@@ -174,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="the JSON file to write; other problems in it are kept")
     parser.add_argument(
-        "--group", choices=GROUPS, default="beyond", help="unseen, blind: written when the method was finished"
+        "--group", choices=GROUPS, default="beyond", help="unseen, blind, later: written when the method was finished"
     )
     parser.add_argument("--only", nargs="+", choices=ALL, help="these problems, of any group")
     parser.add_argument("--first-seed", type=int, default=SEEDS[0], help="the first of the 20 reported seeds")

@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the benchmarks are no part of
 
 import smoothfbo as sf
 from benchmarks import beyond_problems, hypergradients, recommended_beyond, ridge, stream_page, study
+from benchmarks.later_problems import LATER
 from benchmarks.recommended_beyond import ALL, GROUPS
 from smoothfbo.runs import start
 from smoothfbo.studies.cartpole import algorithm as cartpole_loop
@@ -173,12 +174,13 @@ def test_problems_beyond_the_arena_are_tuned_on_other_seeds_than_are_reported():
     assert recommended_beyond.compare("quadratic-plane", (0, 1, 2), rounds=40, rivals=kept) == made
 
 
-QUICK = ("ridge", "expectile", "policy", "sensors", "valley", "crosstalk", "smoothness")
+QUICK = ("ridge", "expectile", "policy", "sensors", "valley", "crosstalk", "smoothness", "gain", "discount")
 ALIKE = ("student", "cauchy", "outliers", "bursts", "ragged", "far", "narrow")  # the gap of others
 ORACLES = ("quadratic-ball", "quadratic-simplex", "quadratic-plane", "valley")
 # How far from the start, where not 1; below it with a minus
 NEAR = {"covariate-shift": 0.4, "label-noise": 0.15, "sensors": 0.1, "scales": 0.01}
 NEAR |= {"crosstalk": 0.1, "decay": 0.05, "buffer": -0.4}
+NEAR |= {"stacking": 0.05, "case-mix": 2.0, "discount": 0.4, "robust": 2.0, "nowcast": 2.0, "memory": -1.0}
 
 
 def some_quick(names):
@@ -208,6 +210,35 @@ def test_gaps_beyond_the_arena_are_not_negative(name, key):
         return jax.vmap(gap)(times, move)
 
     assert jnp.all(gaps(key) > -1e-9)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize("name", LATER)
+def test_gaps_of_later_problems_are_zero_where_their_best_is(name):
+    """And it is an allowed λ, in every round."""
+    _, rounds, make = LATER[name]
+    case = make(3)
+
+    @jax.jit
+    @jax.vmap
+    def at(time):
+        best = case.best(time)
+        allowed = best if case.project is None else case.project(best)
+        return case.gap(time, best), optax.tree.norm(optax.tree.sub(allowed, best))
+
+    for numbers in at(jnp.arange(rounds)):
+        np.testing.assert_allclose(numbers, 0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_what_the_later_problems_say_of_their_drift():
+    """One does not move, one is on its border seven tenths of the time, and one jumps some five times."""
+    best = {name: jax.vmap(make(3).best)(jnp.arange(rounds)) for name, (_, rounds, make) in LATER.items()}
+    assert jnp.ptp(best["gain"]) == 0
+    assert jnp.all(jnp.sum(best["stacking"] > 0, axis=1) <= 2)
+    on_border = jnp.mean((best["pooling"] == 0) | (best["pooling"] > 3.999))
+    assert 0.65 < on_border < 0.75
+    assert 1 <= jnp.sum(jnp.any(jnp.diff(best["case-mix"], axis=0) != 0, axis=1)) <= 12
 
 
 @pytest.mark.usefixtures("usual_promotion")
